@@ -38,6 +38,7 @@ from diagnose.model.vocabulary import FactValue
 from diagnose.reason.context import make_context
 from diagnose.reason.efficiency import efficiency, identity
 from diagnose.reason.findings import find, passed
+from diagnose.reason.forecast.configured import repeats_no_products
 from diagnose.reason.plan import of_numerics, plan_of
 from diagnose.reason.walls import bounds, verdict
 from diagnose.version import __version__
@@ -284,10 +285,6 @@ def _slowdown(shown: DeviceMeasure, unprofiled_step_ns: float | None) -> dict[st
 _RECOMPUTE = ("recompute_ns", "recompute_lower_ns", "recompute_share")
 
 
-# Modules of selective recompute that hold no matrix product (Megatron-Core, transformer_config.py: recompute_modules).
-_NO_PRODUCTS = {"core_attn", "layernorm", "moe_act"}
-
-
 def _configured_recompute(values: Mapping[str, FactValue], job: Job | None) -> dict[str, FactValue]:
     """The value within the range of counted recompute that the job file speaks for; nothing where it says nothing or the trace shows none.
 
@@ -298,10 +295,9 @@ def _configured_recompute(values: Mapping[str, FactValue], job: Job | None) -> d
     granularity = None if job is None else job.get("recompute_granularity")
     if job is None or not isinstance(upper, int) or not isinstance(lower, int) or not upper or granularity not in {"full", "selective"}:
         return {}
-    modules = job.get("recompute_modules") if granularity == "selective" else None
     chosen = upper
-    if isinstance(modules, tuple) and modules and set(modules) <= _NO_PRODUCTS:
-        chosen = lower if modules == ("core_attn",) or not isinstance(light, int) else light
+    if repeats_no_products(job):
+        chosen = lower if job.get("recompute_modules") == ("core_attn",) or not isinstance(light, int) else light
     step = values["step_ns"]
     return {
         "recompute_ns": chosen,

@@ -13,6 +13,7 @@ from diagnose.measure.replay.graph import Graph
 from diagnose.model.vocabulary import CAPTURE
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.forecast.categories import drawn
+from diagnose.reason.forecast.configured import as_configured
 from diagnose.reason.forecast.outcome import (
     Replays,
     asked,
@@ -57,8 +58,7 @@ def answer(
     if graph is None or graph.refused is not None:
         return _refused(diagnosis, own, "No operation was captured." if graph is None else graph.refused or "")
     ranks = met if isinstance(met, Met) and own and not plan else None
-    if ranks is not None:
-        graph = ranks.of(graph)
+    graph = as_configured(graph, job) if ranks is None else ranks.of(graph)
     replays = Replays(graph, knowledge.forecast, ranks)
     refused = [one for one in (_refusal(replays, question, anyway=anyway) for question in own) if one is not None]
     known = {one.question for one in refused}

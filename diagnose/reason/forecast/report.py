@@ -15,6 +15,7 @@ from diagnose.measure.ranks.meetings import ONE_RANK, Met
 from diagnose.measure.replay.graph import Graph
 from diagnose.model.vocabulary import CAPTURE
 from diagnose.reason.forecast.answer import context_of
+from diagnose.reason.forecast.configured import as_configured
 from diagnose.reason.forecast.outcome import Replays
 from diagnose.reason.forecast.plan import NOTHING, Compatible, forecast_of, foreseen
 from diagnose.reason.forecast.questions import Question, fix_question
@@ -33,7 +34,7 @@ def with_forecasts(
         return document
     if graph is None or graph.refused is not None:
         return structs.replace(document, no_forecast=_too_large(knowledge) if graph is None else graph.refused or "")
-    replays = _replays(document, graph, knowledge, meet)
+    replays = _replays(document, as_configured(graph, job), knowledge, meet)
     context = context_of(document, job, knowledge)
 
     @cache
