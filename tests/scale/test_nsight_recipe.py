@@ -145,5 +145,7 @@ def test_a_real_nsys_runs_it(reports: Path, job: Path, tmp_path: Path, mode: str
         folder=tmp_path,
         path=str(ROOT),
     )
+    if any(lacking in done.stderr for lacking in ("must be installed", "that contains internal dependencies")):
+        pytest.skip("this nsys lacks what its recipes need")
     assert done.returncode == 0, done.stdout + done.stderr
     check(out, reports, job / "job.yaml", mode)
