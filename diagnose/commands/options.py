@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 LEVELS = ("low", "medium", "high")
 PATH = click.Path(path_type=Path)
 # Under these headings help lists the options of a verb that has many, in this order.
-USUAL, SEARCH, SUBJECT, GATE, NOISE, COMMAND, CAPTURE = (
+USUAL, CHANGE, SEARCH, SUBJECT, GATE, NOISE, COMMAND, CAPTURE = (
     "Usual",
+    "The change",
     "The search",
     "What is compared",
     "The gate",
@@ -38,7 +39,7 @@ USUAL, SEARCH, SUBJECT, GATE, NOISE, COMMAND, CAPTURE = (
     "The capture",
 )
 JOB, READING, OUTPUT, FAULT = "Job file", "Reading traces", "Output", "Report of a fault"
-PANELS = (USUAL, SEARCH, SUBJECT, GATE, NOISE, COMMAND, CAPTURE, JOB, READING, OUTPUT, FAULT)
+PANELS = (USUAL, CHANGE, SEARCH, SUBJECT, GATE, NOISE, COMMAND, CAPTURE, JOB, READING, OUTPUT, FAULT)
 
 
 class PanelOption(click.Option):

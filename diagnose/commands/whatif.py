@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from diagnose.commands.options import Group, JobFile, Measuring, Output, format_option, option, output_option, takes
+from diagnose.commands.options import CHANGE, USUAL, Group, JobFile, Measuring, Output, Verb, format_option, option, output_option, takes
 from diagnose.commands.output import check_outputs, progress, say, write_document
 from diagnose.errors import InputError
 
@@ -14,8 +14,11 @@ from diagnose.errors import InputError
 class Change(Group):
     """The questions."""
 
-    fixes: tuple[str, ...] = option("--fix", multiple=True, metavar="ID", help="With this fix on. Repeatable.")
-    plan: bool = option("--plan", is_flag=True, help="With the fixes that together save most. [default: without any other question]")
+    panel = CHANGE
+    fixes: tuple[str, ...] = option("--fix", panel=USUAL, multiple=True, metavar="ID", help="With this fix on. Repeatable.")
+    plan: bool = option(
+        "--plan", panel=USUAL, is_flag=True, help="With the fixes that together save most. [default: without any other question]"
+    )
     remove: tuple[str, ...] = option(
         "--remove", multiple=True, metavar="WHAT", help="Without this: communication, host_overhead, memory, cause:host_sync, bucket:NAME …"
     )
@@ -34,7 +37,7 @@ class ForecastOutput(Output):
     output: tuple[Path, ...] = output_option("forecast")
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE...")
 @takes(change=Change, job=JobFile, measuring=Measuring, output=ForecastOutput)
 def whatif(traces: tuple[str, ...], change: Change, job: JobFile, measuring: Measuring, output: Output) -> int:

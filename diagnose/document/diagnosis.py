@@ -257,6 +257,7 @@ class StepForecast(Struct, frozen=True, kw_only=True):
     high_ns: int
     basis: Literal["measured", "inferred", "assumed"]  # the weakest of what it rests on
     with_: tuple[str, ...] = msgspec.field(name="with", default=())  # the fixes that are on, this one last
+    doubt: str = ""  # why it is of low certainty: it goes beyond what was tried
 
 
 class Fix(Struct, frozen=True, kw_only=True):

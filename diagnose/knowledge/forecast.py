@@ -15,6 +15,15 @@ class Margin(Strict, frozen=True, kw_only=True):
     of_step: float
 
 
+class Far(Strict, frozen=True, kw_only=True):
+    """From which share of the step on a saving is beyond what was tried, what of it is won at worst, and what is told beside it."""
+
+    saving: float
+    worst: float
+    why: str
+    of_graphs: str
+
+
 class Word(Strict, frozen=True, kw_only=True):
     """A word that stands for a SELECT. `with_host`: where it is removed, the host work for it goes too."""
 
@@ -56,6 +65,7 @@ class ForecastRules(Strict, frozen=True, kw_only=True):
     """The whole file; its comments explain the fields."""
 
     margin: Margin
+    far: Far
     contention: Contention
     report: Report
     replays: int

@@ -92,6 +92,14 @@ def test_without_an_answer_it_ends_as_input_that_tells_too_little(
     assert "There is no forecast." in captured.err
 
 
+def test_help_lists_questions_under_headings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["whatif", "--help"]) == 0
+    said = capsys.readouterr().out
+    places = [said.index(f"\n{heading}:\n") for heading in ("Usual", "The change", "Job file", "Reading traces", "Output")]
+    assert places == sorted(places)
+    assert places[0] < said.index("--fix ID") < places[1] < said.index("--link 2x") < places[2]
+
+
 def test_a_fix_that_there_is_not() -> None:
     book = load_rulebook()
     assert known_fix("com-06", book) == "COM-06"

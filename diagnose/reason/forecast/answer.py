@@ -27,6 +27,7 @@ from diagnose.reason.forecast.plan import Compatible, Search, search
 from diagnose.reason.forecast.questions import Free, Question, fix_question, free_questions, rank_questions
 from diagnose.reason.plan import of_numerics
 
+SHORT = 10  # ms below which a forecast is told in tenths, however wide it is: 1 to 2 ms would hide what is told
 _ALONE = "waiting for ranks that were not captured stays what it was"
 _ASSUMED = (
     "the CPU does the same work in the same order, and every operation takes as long as it did unless a change says otherwise",
@@ -142,7 +143,7 @@ def _answered(
         identity=diagnosis.identity,
         rank=replays.graph.rank,
         device=replays.graph.device,
-        sentence=_sentence(step, questions, refused, found),
+        sentence=" ".join(filter(None, (_sentence(step, questions, refused, found), outcome.doubt))),
         questions=asked(own),
         step_ns=step if told else None,
         sum_ns=outcome.span if told else None,
@@ -179,8 +180,8 @@ def _sentence(step: Span, questions: Sequence[Question], refused: Sequence[Refus
 
 
 def round_to(ns: int, step: Span) -> str:
-    """A forecast time in ms with no more figures than its range deserves: tenths where that is below 1 ms, of a short step thousandths."""
-    digits = 0 if step.high - step.low >= 1e6 else 1 if step.now >= 1e6 else 3
+    """A forecast time in ms with no more figures than its range deserves: tenths where that or the time is short, below 1 ms thousandths."""
+    digits = 0 if step.high - step.low >= 1e6 and step.likely >= SHORT * 1e6 else 1 if step.now >= 1e6 else 3
     return f"{ns / 1e6:,.{digits}f}"
 
 

@@ -17,6 +17,7 @@ from diagnose.measure.replay.graph import Graph
 from diagnose.measure.replay.meetings import replayed_together
 from diagnose.measure.replay.path import Times, replay, step_times
 from diagnose.reason.compare.delta import portioned
+from diagnose.reason.compare.metrics import COMPUTE
 from diagnose.reason.forecast.categories import Replayed
 from diagnose.reason.forecast.changes import ENDS, End, changed, touches
 from diagnose.reason.forecast.contention import settled
@@ -36,6 +37,7 @@ class Outcome:
     likely: Replayed
     cut: Fraction = Fraction(1)  # share of what the replay saves that no bound forbids
     capped_by: tuple[Ceiling, ...] = ()
+    doubt: str = ""  # why it is of low certainty
 
     @property
     def saves(self) -> int:
@@ -94,10 +96,16 @@ class Replays:
         floor, ceilings = self._floor(questions, now)
         best = min(sums.get("low", likely), likely - self._margin(questions, now, likely))
         told = max(likely, floor)
-        worst = max(sums.get("high", likely), told + self._margin(questions, now, told))  # what meets its ceiling is known no better for that
+        # what meets its ceiling is known no better for that
+        worst = max(sums.get("high", likely), told + self._margin(questions, now, told))
+        far, doubt = self.rules.far, self._doubt(questions, now, told)
+        if doubt:
+            worst = max(worst, now - round(far.worst * (now - told)))
+        if 2 * best < told:
+            best = max(best, min(told, _computes(ends.get("low", ends["likely"]))))  # one device does it all, one after the other or side by side
         span = Span(now=now, low=max(best, floor), likely=told, high=worst)
         cut = Fraction(now - span.likely, now - likely) if likely != now else Fraction(1)
-        return Outcome(span=span, likely=ends["likely"], cut=cut, capped_by=ceilings if likely < floor else ())
+        return Outcome(span=span, likely=ends["likely"], cut=cut, capped_by=ceilings if likely < floor else (), doubt=doubt)
 
     def graph_after(self, questions: Sequence[Question], end: End) -> Graph:
         """The graph after the changes, with what newly runs side by side slowed down."""
@@ -124,6 +132,14 @@ class Replays:
         found = replayed_together(met.graphs, met.meetings, waiting=waiting)
         place = [(graph.rank, graph.device) for graph in met.graphs].index((self.graph.rank, self.graph.device))
         return _timed(met.graphs[place], found.times[place])
+
+    def _doubt(self, questions: Sequence[Question], now: int, likely: int) -> str:
+        """Why fixes that save so much are of low certainty; empty where others were seen to save as much, or somebody only asks."""
+        far = self.rules.far
+        if now - likely <= far.saving * now or not all(one.fix for one in questions):
+            return ""
+        graphs = any(change.transformation == "graph" for one in questions for change in one.changes)
+        return f"{far.why} {far.of_graphs}" if graphs else far.why
 
     def _margin(self, questions: Sequence[Question], now: int, likely: int) -> int:
         """What the replay and the least certain of the laws leave out, ns; it does not make a loss of what saves."""
@@ -190,6 +206,11 @@ def replayed(graph: Graph) -> Replayed:
     return _timed(graph, replay(graph))
 
 
+def _computes(found: Replayed) -> int:
+    """For how long anything computes in the kept steps, ns."""
+    return sum(ns for name, ns in found.categories().items() if name.startswith(COMPUTE))
+
+
 def _timed(graph: Graph, times: Times) -> Replayed:
     return Replayed(graph=graph, times=times, steps=step_times(graph, times).sort("start"))
 
@@ -246,7 +267,7 @@ def ingredients_of(graph: Graph, questions: Sequence[Question]) -> tuple[Ingredi
         )
     ]
     if guessed:
-        text = f"what waited for what: {guessed / edges:.0%} of {edges:,} dependencies are inferred from times or from the order of calls"
+        text = f"what waited for what: {guessed:,} of {edges:,} dependencies are inferred from times or from the order of calls"
         found.append(Ingredient(question="", text=text, basis="inferred", source="this trace"))
     for question in questions:
         found += [Ingredient(question=question.id, text=one.why, basis=one.basis, source=one.source) for one in question.changes]

@@ -229,7 +229,8 @@ def _best_first(group: Sequence[PlanStep], before: int) -> list[PlanStep]:
 
 def forecast_of(replays: Replays, questions: Sequence[Question]) -> StepForecast:
     """What a step takes with these fixes, in short."""
-    span = per_step(replays.after(questions).span, len(replays.now.lengths))
+    outcome = replays.after(questions)
+    span = per_step(outcome.span, len(replays.now.lengths))
     return StepForecast(
         now_ns=span.now,
         low_ns=span.low,
@@ -237,4 +238,5 @@ def forecast_of(replays: Replays, questions: Sequence[Question]) -> StepForecast
         high_ns=span.high,
         basis=weakest_basis(questions),
         with_=tuple(one.id for one in questions),
+        doubt=outcome.doubt,
     )

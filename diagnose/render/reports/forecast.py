@@ -61,8 +61,8 @@ def _headline(document: Forecast) -> str:
 def time(ns: int, span: Span) -> str:
     """A forecast time with no more figures than its range deserves."""
     unit, length = units.scale(span.now)
-    wide = (span.high - span.low) / length
-    return f"{ns / length:,.{0 if wide >= 1 else 1}f} {unit}"
+    wide = span.high - span.low >= length and span.likely >= answer.SHORT * length
+    return f"{ns / length:,.{0 if wide else 1}f} {unit}"
 
 
 def between(span: Span) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from msgspec import structs
 
 from diagnose.document.diagnosis import PlanStep
 from diagnose.errors import UsageError
@@ -20,7 +21,7 @@ from diagnose.reason.forecast import outcome as made
 from diagnose.reason.forecast.categories import drawn
 from diagnose.reason.forecast.changes import Change
 from diagnose.reason.forecast.outcome import Replays, categories_of, per_step, sequence, steps_of
-from diagnose.reason.forecast.plan import foreseen, search, undecided
+from diagnose.reason.forecast.plan import forecast_of, foreseen, search, undecided
 from diagnose.reason.forecast.questions import Free, Question, free_questions
 from tests.builders.graphs import small_graph
 
@@ -67,6 +68,27 @@ def test_a_range_is_as_wide_as_its_ends_and_what_the_replay_leaves_out(rules: Fo
     # 40 + 15 + 10 likely, 40 + 12 + 10 at best, 80 at worst; the margin is the law's share of the 15 saved and 0.5 % of the step.
     assert (span.now, span.likely, span.high) == (80 * MS, 65 * MS, 80 * MS)
     assert span.low == min(62 * MS, 65 * MS - round(15 * MS * rules.margin.of_saving["scale"] + 80 * MS * rules.margin.of_step))
+
+
+def test_what_goes_beyond_what_was_tried_is_told_so(rules: ForecastRules) -> None:
+    """A fix that would leave 30 of 80 ms: at worst a quarter of what it saves comes true. A question of a user is taken at its word."""
+    far = question("far", "bucket = 'expert_gemm' OR bucket = 'dispatch'", fix="far")
+    found = Replays(graph(), rules).after([far])
+    assert (found.span.likely, found.span.high) == (30 * MS, 80 * MS - 50 * MS // 4)
+    assert found.doubt.startswith("Low certainty")
+    assert forecast_of(Replays(graph(), rules), [far]).doubt == found.doubt
+    free = Replays(graph(), rules).after([question("far", "bucket = 'expert_gemm' OR bucket = 'dispatch'")])
+    assert (free.span.likely, free.doubt) == (30 * MS, "")
+    assert free.span.high < 40 * MS
+
+
+def test_what_still_computes_is_the_least_that_is_told(rules: ForecastRules) -> None:
+    """The product computes for 40 ms, at best for 10, however wide the margin."""
+    wide = structs.replace(rules, margin=structs.replace(rules.margin, of_saving=dict.fromkeys(rules.margin.of_saving, 0.9)))
+    moved = question("moved", "role = 'transport' OR role = 'packing'")
+    assert Replays(graph(), wide).after([moved]).span.low == 40 * MS
+    faster = question("faster", "role = 'compute'", (0.25, 0.5, 0.5))
+    assert Replays(graph(), wide).after([moved, faster]).span.low == 10 * MS
 
 
 def test_no_forecast_goes_beyond_the_bounds_of_the_diagnosis(rules: ForecastRules) -> None:

@@ -24,6 +24,7 @@ from diagnose.render.reports.ranks import story as ranks
 MOST_PARTS = 7  # rows of the bar, what is left over included
 LEAST_PART = 0.005  # of the step: a smaller part is told with the others
 SPLIT_COMPUTE = 0.5  # of the step: where compute takes more, the bar says what it computes
+SHORT = 10  # units of time below which a forecast is told in tenths, however wide its range
 LITTLE = 0.03  # of the step: a wall whose bound is below brings little (as in walls.yaml, where a finding becomes medium)
 CLAIM_TOLD = 0.34  # of the bar's length: what the words of a claim take on a wide page
 LEAST_COMPUTED = 4  # rows for what was computed, where waiting has many
@@ -422,8 +423,9 @@ def _forecast(document: Diagnosis, numbers: Mapping[str | None, str]) -> str:
     rest = [numbers[one.fix] for one in main if one.forecast is None]
     way = "".join(f" → {likely(found)} ({between(found)}) with {number}" for number, found in told)
     without = f" Of {' and '.join(rest)} only the bound is known." if rest else ""
+    doubt = next((f" {found.doubt}" for _, found in told if found.doubt), "")
     scope = f" ({document.forecast_scope})" if document.forecast_scope else ""
-    return f"Forecast{scope}: {units.time(told[0][1].now_ns)}{way}.{without}"
+    return f"Forecast{scope}: {units.time(told[0][1].now_ns)}{way}.{without}{doubt}"
 
 
 def likely(found: StepForecast) -> str:
@@ -433,7 +435,8 @@ def likely(found: StepForecast) -> str:
 
 def alone(found: StepForecast) -> str:
     """What one fix by itself makes of the step: `likely 98 ms (92–104), −16 %`."""
-    return f"likely {likely(found)} ({between(found)}), {units.signed_percent((found.likely_ns - found.now_ns) / found.now_ns, 0)}"
+    doubt = ", low certainty" if found.doubt else ""
+    return f"likely {likely(found)} ({between(found)}){doubt}, {units.signed_percent((found.likely_ns - found.now_ns) / found.now_ns, 0)}"
 
 
 def between(found: StepForecast) -> str:
@@ -445,7 +448,8 @@ def between(found: StepForecast) -> str:
 def forecast_time(ns: int, found: StepForecast) -> str:
     """A forecast time in the unit of the step as it is now: tenths where its range is narrower than one unit."""
     unit, length = units.scale(found.now_ns)
-    return f"{ns / length:,.{0 if found.high_ns - found.low_ns >= length else 1}f} {unit}"
+    wide = found.high_ns - found.low_ns >= length and found.likely_ns >= SHORT * length
+    return f"{ns / length:,.{0 if wide else 1}f} {unit}"
 
 
 def written(changes: Sequence[PlanSetting]) -> Iterator[r.Written]:
