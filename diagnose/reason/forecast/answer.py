@@ -180,7 +180,7 @@ def _sentence(step: Span, questions: Sequence[Question], refused: Sequence[Refus
 
 
 def round_to(ns: int, step: Span) -> str:
-    """A forecast time in ms with no more figures than its range deserves: tenths where that or the time is short, below 1 ms thousandths."""
+    """A forecast time in ms with no more figures than its range deserves: tenths where that or it is short, below 1 ms thousandths."""
     digits = 0 if step.high - step.low >= 1e6 and step.likely >= SHORT * 1e6 else 1 if step.now >= 1e6 else 3
     return f"{ns / 1e6:,.{digits}f}"
 
