@@ -77,7 +77,8 @@ def with_forecasts(*, wanted: bool) -> None:
     """
 
     def none(data: bytes) -> ForecastRules:
-        return structs.replace(_forecast_rules(data), report_operations=0)
+        rules = _forecast_rules(data)
+        return structs.replace(rules, report=structs.replace(rules.report, operations=0, one_step=0))
 
     knowledge.load_forecast_rules = _forecast_rules if wanted else none
 
