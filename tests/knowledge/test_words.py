@@ -104,9 +104,9 @@ def test_facts_and_buckets_are_told_in_the_fields_terms() -> None:
 
 
 def test_no_report_uses_a_banned_word() -> None:
-    """Strings of the builders of reports and figures, docstrings left out."""
+    """Strings of the builders of reports and figures, and of what is reasoned; docstrings left out."""
     found = []
-    for path in sorted((ROOT / "diagnose" / "render").rglob("*.py")):
+    for path in sorted(path for room in ("reason", "render") for path in (ROOT / "diagnose" / room).rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         docs = {
             id(node.body[0].value)

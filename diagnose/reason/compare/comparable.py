@@ -294,7 +294,7 @@ def _capture(base: Diagnosis, new: Diagnosis) -> Iterator[Mismatch]:
     here, there = base.capture, new.capture
     if _family(here.format) != _family(there.format):
         text = (
-            f"The runs were captured by different profilers ({here.profiler}, {there.profiler}): each slows the host down in its own "
+            f"The runs were captured by different profilers ({here.profiler}, {there.profiler}): each slows the CPU down in its own "
             "way, and they do not record the same things."
         )
         yield mismatch("capture", "format", here.format, there.format, "refused", text)

@@ -456,8 +456,8 @@ def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis,
 
 
 _NO_SHAPES = (
-    " Launch shapes, by which the size of a kernel's work is told, are not recorded in both: another size of the model, sequence length or "
-    "batch can't be told from another speed."
+    " Launch shapes, which show the size of a kernel's work, are not recorded in both: another size of the model, sequence length or "
+    "batch looks like another speed."
 )
 
 

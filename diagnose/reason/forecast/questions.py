@@ -159,7 +159,7 @@ def rank_questions(free: Free, met: Met | str, ranks: Ranks | None, buckets: Buc
         found.append(_of_ranks("--no-wait", "all captured ranks in step", met, in_step))
     if LATE_RANK in removed:
         likes = partial(evened_all, likes=likes_of_late(ranks))
-        found.append(_of_ranks(f"--remove {LATE_RANK}", "no rank slower than its likes", met, likes))
+        found.append(_of_ranks(f"--remove {LATE_RANK}", "no rank slower than its peer ranks", met, likes))
     if EXPERT_IMBALANCE in removed:
         found.append(
             _of_ranks(f"--remove {EXPERT_IMBALANCE}", "experts with equal work on all ranks", met, partial(balanced, buckets=buckets))

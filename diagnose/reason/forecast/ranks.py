@@ -70,7 +70,7 @@ def evened(met: Met, late: int, likes: Collection[int]) -> Variant | str:
     sums = {graph.rank: _work(graph) for graph in met.graphs if graph.rank in {late, *likes}}
     others = [table for rank, table in sums.items() if rank != late]
     if late not in sums or not others:
-        return f"Rank {late} has no like among the ranks that can be replayed."
+        return f"Rank {late} has no peer rank among those that can be replayed."
     usual = pl.concat(others).group_by(SAME_WORK).agg(pl.col("ns").median().alias("usual"), pl.len().alias("ranks"))
     factors = (
         sums[late]
@@ -78,7 +78,7 @@ def evened(met: Met, late: int, likes: Collection[int]) -> Variant | str:
         .select(*SAME_WORK, (pl.col("usual") / pl.col("ns")).clip(upper_bound=1).alias("by"))
     )
     graphs = tuple(_by_work(graph, factors) if graph.rank == late else graph for graph in met.graphs)
-    return Variant(graphs=graphs, basis="inferred", why=f"Rank {late} takes for each part of its work what the median of its likes takes.")
+    return Variant(graphs=graphs, basis="inferred", why=f"Rank {late} takes for each part of its work what the median of its peer ranks takes.")
 
 
 def evened_all(met: Met, likes: Mapping[int, Collection[int]]) -> Variant | str:

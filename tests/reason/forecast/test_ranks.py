@@ -75,7 +75,7 @@ def test_a_late_rank_takes_what_its_likes_take() -> None:
     fast = evened(found, 0, [1])
     assert isinstance(fast, Variant)
     assert fast.graphs[0].nodes.equals(found.graphs[0].nodes)  # what is shorter stays
-    assert evened(found, 1, [7]) == "Rank 1 has no like among the ranks that can be replayed."
+    assert evened(found, 1, [7]) == "Rank 1 has no peer rank among those that can be replayed."
 
 
 def test_host_work_before_a_collective_is_work_too() -> None:
