@@ -32,7 +32,9 @@ back, each for one expert, and nothing there is known to be the experts' already
 
 Unfused permutation is generic kernels. A gather in front of an exchange that experts follow brings tokens out; a scatter or gather behind
 one that experts precede takes them back; sorts that lead to the first, and copies between exchange and experts, are packing too. The
-exchange may be unknown: experts stand behind it, and attention (context parallelism gathers as well) on neither side.
+exchange may be unknown: experts stand behind it, and attention (context parallelism gathers as well) on neither side. Where a library such
+as DeepEP brings each token once, they are put in the experts' order after it: between two of its exchanges with nothing between that never
+runs there, a gather in front of products brings tokens out, and one that adds up behind them takes them back.
 
 **Collectives**
 
@@ -311,12 +313,15 @@ def _placed_votes(line: Line, rows: pl.DataFrame, lanes: pl.DataFrame) -> pl.Dat
 
 def packing(line: Line) -> pl.DataFrame:
     """Generic kernels that bring tokens into the experts' order and back."""
-    if not line.facts["moves"].any() or not line.has(Sign.EXCHANGE):
+    if not line.facts["moves"].any() or not line.has(*_EXCHANGES):
         return nothing()
     movable = line.facts["moves"].gather(line.rows["case"])
     rows = line.placed(line.rows.filter(movable | (line.rows["sign"] != int(Sign.NONE))))
-    rows = line.known(rows, "moves", "operation", "adds")
+    rows = line.known(rows, "moves", "operation", "adds", "carries")
     rows = rows.with_columns(pl.when(pl.col("moves")).then(pl.lit(int(Sign.NONE))).otherwise("sign").cast(pl.UInt8).alias("sign"))
+    edge = pl.when((pl.col("carries") & is_sign("sign", *_EXCHANGES)) | is_sign("sign", *BREAKS)).then("sign")
+    rows = rows.with_columns(before(edge, "place").alias("begun"), after(edge, "place").alias("ending"))
+    rows = rows.with_columns((is_sign("begun", Sign.OPEN, Sign.EXCHANGE) & is_sign("ending", Sign.CLOSE, Sign.EXCHANGE)).alias("away"))
     moved = _gathers(_around(rows))
     again = _around(moved)
     incoming = is_sign("previous", Sign.EXCHANGE) & is_sign("next", Sign.EXPERT)
@@ -340,8 +345,10 @@ def _gathers(rows: pl.DataFrame) -> pl.DataFrame:
     """`rows` with signs for gathers: those that select rows bring tokens out, those that add them up take tokens back."""
     out = is_sign("next", *_EXCHANGES) & is_sign("told_after", *_EXPERTS)
     out |= is_sign("previous", Sign.OPEN, Sign.PACKING) & is_sign("next", Sign.EXPERT)
+    out |= pl.col("away") & is_sign("next", Sign.EXPERT, Sign.PRODUCT, Sign.LINEAR)
     back = is_sign("previous", *_EXCHANGES) & is_sign("told_before", *_EXPERTS, Sign.ACTIVATION)
     back |= is_sign("previous", Sign.EXPERT) & is_sign("next", *_EXCHANGES)
+    back |= pl.col("away") & is_sign("previous", Sign.EXPERT, Sign.PRODUCT, Sign.LINEAR, Sign.ACTIVATION)
     here = pl.col("moves") & (pl.col("operation") == "gather") & _QUIET
     sign = (
         pl.when(here & ~pl.col("adds") & out)

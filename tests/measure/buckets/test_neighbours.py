@@ -76,6 +76,9 @@ ON_MAIN = [NORM, FUSED, PERMUTE, (GEMM, 20), (GEMM, 21), SWIGLU, (GEMM, 20), (GE
 GATED = [NORM, GATE, ADD, TOPK, ADD]
 GATED_LAYER = [*GATED, PERMUTE, UNPERMUTE, FLASH]
 UNFUSED = [*[NORM, FUSED, SORT, SORT, SELECT, (SENDRECV, 20), CAT, GROUPED], *[CAT, (SENDRECV, 20), SCATTER, ADD, NORM, FLASH]]
+SENT = "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*)"
+RETURNED = "void deep_ep::intranode::combine<__nv_bfloat16, 8, 768, 4096>(int*)"
+SORTED_AFTER = [NORM, FUSED, (SENT, 20), SORT, SELECT, GEMM, SWIGLU, GEMM, SCATTER, (RETURNED, 20), SELECT, NORM, GEMM, FLASH]
 Steps = list[str | tuple[str, int]]
 
 # Kernels one after the other; the bucket, and by what evidence, of those at these places.
@@ -143,6 +146,10 @@ RUNS: dict[str, tuple[Steps, dict[tuple[int, ...], tuple[str, str]]]] = {
     # Unfused permutation.
     "sorts, gathers and copies around the exchange are packing": (
         UNFUSED * 2, {(2, 3, 4, 5, 6, 8, 9, 10): ("dispatch", NEAR), (11,): ("elementwise", NAME)}),
+    "behind a library's exchange what is gathered in front of products, and added up behind them, is packing": (
+        SORTED_AFTER, {(3, 4, 8): ("dispatch", NEAR), (5, 7): ("expert_gemm", NEAR), (12,): ("dense_gemm", NAME)}),
+    "with attention beside the experts nothing is told": (
+        [(SENT, 20), SELECT, GEMM, (FLASH, 21), GEMM, SCATTER, (RETURNED, 20)], {(2, 4): ("dense_gemm", NAME)}),
     # The optimizer's tail.
     "casts right after the optimizer are its own": (
         [CAST, ADAM, CAST, CAST, ADD, CAST],
