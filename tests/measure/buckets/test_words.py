@@ -87,6 +87,23 @@ NAMES = {
     "_max_pool1d_kernel": "convolution",
     "void cudnn::detail::dgrad2d_alg1_1<float, 0, 5>(int)": "convolution",
     "amax_and_convert_kernel": "quantize",
+    # the loop that generates: what is chosen next, what is finished, what a logit may not be
+    "gather_output_ids_kernel": "other",
+    "append_tokens_kernel": "other",
+    "update_finished_flags_kernel": "other",
+    "apply_logit_bias_kernel": "other",
+    "gather_next_tokens_kernel": "other",
+    "gather_tokens_kernel": "dispatch",
+    "void acme::speculative_decoding::copyProbs<float>(float*)": "other",
+    "void acme::copyProbs<float>(float*)": "elementwise",
+    "build_tree_mask_kernel": "other",
+    "assign_cache_locs_kernel": "attention",
+    "_draft_extend_metadata_dsa_kernel": "attention",
+    # scales that are packed are quantisation, a packed tensor that is scaled is none
+    "build_packed_scales_kernel": "quantize",
+    "void cudnn::ops::scalePackedTensor_kernel<float, float>(long, float*, float)": "elementwise",
+    "moe_build_active_expert_segments_kernel": "dispatch",
+    "reconstruct_gptq_4bit_kernel": "quantize",
     # a carrier is read by what it carries, in both spellings
     "void cutlass::device_kernel<acme::FlashAttentionForward<float>>(Params)": "attention",
     "_ZN7cutlass13device_kernelIN4acme15RmsNormBackwardIfEEEEvv": "norm",
