@@ -64,7 +64,7 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
     spread: bool = False  # of `detach` with `until`: each is waited for by its own share of that, not all by the first
     parts: int = 1  # of `detach`: in how many equal pieces a burst of them goes at least; fewer operations are cut
     beside: str | None = None  # of `detach`: what each runs beside piece by piece, where it feeds it or is fed by it
-    pieces: float | str | None = None  # of `detach` with `beside`: in how many pieces likely
+    pieces: tuple[int, int, int] | None = None  # of `detach` with `beside`: in how many at the best, likely and worst end; in 1: not at all
     only: str | None = None
     basis: Basis
     why: str
@@ -130,6 +130,8 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
             return "beside: goes with `pieces`"
         if self.beside is not None and (self.since is not None or self.until is not None):
             return "beside: without `since` and `until`"
+        if self.pieces is not None and not self.pieces[0] >= self.pieces[1] >= self.pieces[2] >= 1:
+            return "pieces: low, likely and high have to fall to 1 at least"
         for name in ("parts", "into"):
             if getattr(self, name) < 1:
                 return f"{name}: at least 1"
@@ -154,7 +156,7 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
         """Place, text and kind of every expression over facts and job settings."""
         if self.only is not None:
             yield "only", self.only, "condition"
-        for name, values in (("by", self.by or ()), ("to", (self.to,)), ("pieces", (self.pieces,))):
+        for name, values in (("by", self.by or ()), ("to", (self.to,))):
             for index, value in enumerate(values):
                 if isinstance(value, str):
                     yield f"{name}[{index}]" if name == "by" else name, value, "number"

@@ -47,7 +47,7 @@ def test_every_fix_has_an_effect_or_says_why_none_can_be_told() -> None:
     ({"scale": None, "by": None, "delay": "role = 'copy'"}, r"effect\[0\]\.until: delay needs it"),
     ({"scale": None, "resize": "colour", "to": 2}, r"effect\[0\]\.resize: unknown setting colour"),
     ({"scale": None, "by": None, "graph": "role = 'copy'", "host_us": [1, 2, 3]}, r"effect\[0\]\.gap_us: graph needs it"),
-    ({"scale": None, "by": None, "detach": "role = 'copy'", "pieces": 4}, r"effect\[0\]\.beside: goes with `pieces`"),
+    ({"scale": None, "by": None, "detach": "role = 'copy'", "pieces": [8, 4, 1]}, r"effect\[0\]\.beside: goes with `pieces`"),
     ({"library": "mpi"}, r"effect\[0\]\.library: unknown library mpi"),
     ({"only": "job_nonsense"}, r"effect\[0\]\.only: unknown name job_nonsense"),
 )

@@ -29,7 +29,6 @@ from diagnose.reason.forecast.wiring import at_end, burst_size, delayed, detache
 
 End = Literal["low", "likely", "high"]  # of the step time: low is the best case
 ENDS: tuple[End, ...] = get_args(End)
-PIECES_AT: Mapping[End, int] = {"low": 2, "likely": 1}  # times as many pieces as a change tells of
 OWN_WORK = (None, "host", "python", "launch")  # causes of host work that belongs to the launch after it, and goes with it
 
 
@@ -54,7 +53,7 @@ class Change:
     spread: bool = False
     parts: int = 1
     beside: str | None = None
-    pieces: float | None = None
+    pieces: tuple[int, int, int] | None = None
     basis: Basis
     why: str
     source: str
@@ -79,7 +78,7 @@ def effect_of(fix: FixSpec, context: Context) -> tuple[Change, ...] | str:
             found.append(replace(_change(structs.replace(one, by=taken.by), {}), why=f"{one.why} {taken.how}"))
             continue
         numbers: dict[str, float] = {}
-        for text in (value for value in (*(one.by or ()), one.to, one.pieces) if isinstance(value, str)):
+        for text in (value for value in (*(one.by or ()), one.to) if isinstance(value, str)):
             (value,) = context.numbers([text])
             if value is None:
                 return _unknown(context, text, "number")
@@ -116,7 +115,7 @@ def _change(one: EffectSpec, numbers: Mapping[str, float]) -> Change:
         spread=one.spread,
         parts=one.parts,
         beside=one.beside,
-        pieces=None if one.pieces is None else number(one.pieces),
+        pieces=one.pieces,
         basis=one.basis,
         why=one.why,
         source=one.source,
@@ -327,15 +326,15 @@ def _detach(graph: Graph, change: Change, end: End) -> Graph:
 
     Who reads them no trace tells. With `until` it is told; without it, it is inferred: in the worst case what waited for them waits on, in
     the likely one what waits for the next of them (one ahead), in the best one the first operation of another phase. With `beside` they run
-    piece by piece beside what they feed or are fed by: at best in twice the pieces, at worst it all stays as it is.
+    piece by piece beside what they feed or are fed by; in one piece it all stays as it is.
     """
     if change.until is None and end == "high" and change.since is None:
         return graph
     mask = selected(graph, change.select)
     if not mask.any():
         return graph
-    if change.beside is not None:
-        return pieced(graph, mask, selected(graph, change.beside) & ~mask, max(1, round((change.pieces or 1) * PIECES_AT[end])))
+    if change.beside is not None and change.pieces is not None:
+        return pieced(graph, mask, selected(graph, change.beside) & ~mask, change.pieces[ENDS.index(end)])
     until = None if change.until is None else selected(graph, change.until) & ~mask
     graph, mask = split(graph, mask, -(-change.parts // burst_size(graph, mask, until)))
     return detached(

@@ -148,6 +148,8 @@ def pieced(graph: Graph, mask: pl.Series, beside: pl.Series, pieces: int) -> Gra
     Piece by piece both take as long as the longer of them and one piece of the shorter. What stands between two of them in backward is a
     gradient that the second (of the weights) does not read: it runs beside that as a whole, and what comes next waits for it.
     """
+    if pieces == 1:
+        return graph
     known = graph.edges.filter((pl.col("after") == "end") & pl.col("kind").is_in(["event", "stream"]))
     feeds = known.filter(at_end(known, mask, "src") & at_end(known, beside, "dst")).unique("src", keep="first", maintain_order=True)
     fed = known.filter(at_end(known, beside, "src") & at_end(known, mask, "dst")).unique("dst", keep="first", maintain_order=True)
@@ -155,7 +157,7 @@ def pieced(graph: Graph, mask: pl.Series, beside: pl.Series, pieces: int) -> Gra
     graph = _passed_by(graph, feeds.filter(back), beside)
     fed = fed.filter(~pl.col("dst").is_in(feeds["src"].implode()))
     pairs = pl.concat([feeds.filter(~back), fed]).select("src", "dst", "lag").sort("src", "dst")
-    if pairs.is_empty() or pieces == 1:
+    if pairs.is_empty():
         return graph
     cut = numbered(graph, pl.concat([pairs["src"], pairs["dst"]]).unique())
     times = cut.cast(pl.UInt32) * (pieces - 1) + 1

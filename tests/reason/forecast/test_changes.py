@@ -215,7 +215,7 @@ PASSED = (
     ],
     [*chain("d", "w", "n"), ("d", "r", "event", 0), ("r", "w", "event", 0)],
 )
-IN_PIECES = change("detach", "comm = 'tensor'", beside="bucket = 'dense_gemm'", pieces=4)
+IN_PIECES = change("detach", "comm = 'tensor'", beside="bucket = 'dense_gemm'", pieces=(8, 4, 1))
 
 
 @pytest.mark.parametrize(
