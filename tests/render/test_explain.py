@@ -45,9 +45,9 @@ def wide(text: str) -> bool:
 
 @pytest.mark.parametrize("one_in", [8, pytest.param(1, marks=pytest.mark.deep)])
 def test_every_id_is_explained(one_in: int) -> None:
-    """However it is written: of that the quick suite tries some."""
+    """However it is written. The quick suite tries some; that every entry can be made, the pages of reference show there."""
     offenders = []
-    for place, (kind, key) in enumerate(EVERY):
+    for place, (kind, key) in enumerate(EVERY[:: min(one_in, 4)]):
         told, entry = told_of(f"{kind.name}:{key}"), kind.entry(KNOW, key)
         whole = entry.title and entry.brief and flat(told).startswith(flat(f"{key}: {entry.title} {entry.about}")) and told.endswith("\n")
         if not whole or wide(told) or left_open(told) or (place % one_in == 0 and told not in told_of(key.swapcase())):
