@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import pytest
@@ -15,6 +16,7 @@ from diagnose.bisect.model import (
     change_points,
     discordant,
     flaky,
+    load_numbers,
     pooled,
     pooled_noise,
     readings,
@@ -75,6 +77,28 @@ def slow_weight(found: list[Readings], count: int, beliefs: Beliefs, chosen: tup
     for stretch in stretches:
         weight += -math.log(beliefs.width) + math.log(2 * math.pi) / 2 - math.log(sum(one.count for one in stretch)) / 2
     return weight + math.lgamma(freedom / 2) - freedom / 2 * math.log(total / 2)
+
+
+def test_a_further_step_has_to_be_thirty_times_as_likely_by_the_readings_as_none() -> None:
+    """The number of trace_rules/bisection.yaml at work: between evidence of 28 and of 40 for a second step it begins to be believed."""
+    beliefs = Beliefs(prior=Noise(scale=0.05, freedom=2), width=4.0, none=0.05, more=1.0, drift=0.0)
+
+    def three_levels(middle: float) -> list[Readings]:
+        return [readings(place, [level - 0.05, level, level + 0.05]) for place, level in ((0, 0.0), (50, middle), (100, 1.0))]
+
+    def evidence(middle: float) -> float:
+        one, two = (slow_weight(three_levels(middle), 101, beliefs, chosen) for chosen in ((1,), (0, 1)))
+        return math.exp(two - one)
+
+    def level(wanted: float) -> float:
+        low, high = 0.0, 0.5
+        for _ in range(40):
+            low, high = (low, (low + high) / 2) if evidence((low + high) / 2) > wanted else ((low + high) / 2, high)
+        return high
+
+    known = replace(beliefs, more=load_numbers().further_step.value)
+    found = {wanted: change_points(three_levels(level(wanted)), 101, known).best for wanted in (28, 40)}
+    assert found == {28: (1,), 40: (0, 1)}
 
 
 def test_chances_are_sums_over_all_sets_of_steps() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 import pytest
@@ -63,6 +63,34 @@ def test_without_a_name_common_ends_or_the_job_s_sizes_tell_who_belongs_together
     words = ["world_size=4", "model.expert_model_parallel_size=2"]
     found, _ = job([Did(rank=rank, lanes={lane(stream=20): rans(times)}) for rank in range(4)], words)
     assert found == [("expert", "job", (0, 1), 30), ("expert", "job", (2, 3), 30)]
+
+
+def test_groups_that_profilers_name_differently_are_one_where_nothing_speaks_against_it() -> None:
+    """Mixed captures: the one names a communicator, the other its process group. Each line: what the ranks show, and the groups."""
+    a, b = rans(ends(20, 1)), rans(ends(20, 2))
+    number = [lane(communicator=one, size=2) for one in (7, 8)]
+    name, wide = (lane(group="EXPERT_MODEL_PARALLEL_GROUP", group_name="21", size=size) for size in (2, 3))
+    unnamed = lane(stream=20)
+    words = ["world_size=4", "model.expert_model_parallel_size=2"]
+
+    def groups(*shown: Mapping[Lane, Sequence[Ran]], ranks: Sequence[int] = range(9), job_words: Sequence[str] = ()) -> object:
+        found, left = job([Did(rank=rank, lanes=lanes) for rank, lanes in zip(ranks, shown, strict=False)], job_words)
+        return [(by, members) for _, by, members, _ in found], left
+
+    alone = [(0, ALONE), (1, ALONE)]
+    assert groups({number[0]: a}, {name: a}) == ([("common ends", (0, 1))], [])
+    assert groups({number[0]: a}, {unnamed: a}) == ([("common ends", (0, 1))], [])
+    assert groups({number[0]: a}, {name: b}) == ([], alone)  # they end apart
+    assert groups({number[0]: a}, {number[0]: a}, {name: a}) == ([("communicator", (0, 1))], [(2, ALONE)])  # it is whole
+    assert groups({number[0]: a}, {number[0]: a}, {wide: a}) == ([("common ends", (0, 1, 2))], [])  # it has room for one more
+    assert groups({number[0]: a}, {number[1]: a}, {name: a}) == (
+        [("common ends", (0, 2))],
+        [(1, ALONE)],
+    )  # one way of naming tells them apart
+    assert groups({number[0]: a, name: a}) == ([], [(0, ALONE), (0, ALONE)])  # one rank has two groups
+    assert groups({number[0]: a}, {name: a}, ranks=(0, 2), job_words=words) == ([], [(0, ALONE), (2, ALONE)])  # two places in the job
+    assert groups({number[0]: a}, {name: a}, job_words=words) == ([("common ends", (0, 1))], [])
+    assert groups({unnamed: a}, {name: a}, job_words=words) == ([("job", (0, 1))], [])
 
 
 def test_a_transfer_between_stages_is_not_matched_by_order() -> None:
