@@ -12,6 +12,7 @@ from msgspec import structs
 
 from diagnose.document import device as r
 from diagnose.document import diagnosis as d
+from diagnose.document.baselines import Baselines, RunRow, StoredBaseline
 from diagnose.document.bisection import Bisection
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import SEVERAL_RANKS, Change, NotAssessed
@@ -247,3 +248,16 @@ def test_rules_that_lack_the_same_for_the_same_reason_share_one_row_with_what_el
     assert not_assessed([of_ranks("late"), also]) == [
         ("2 rules", "several ranks", f"{SEVERAL_RANKS} Some also need the job file (--config): pipeline. Rules: late, stages.")
     ]
+
+
+def test_the_runs_of_a_baseline_are_held_against_its_median_where_both_are_known() -> None:
+    def against(median: int | None, *steps: int | None) -> list[str]:
+        rows = tuple(
+            RunRow(run=f"r{place}", date="", commit=None, host_class=None, label="a", bytes=1, step_ns=ns) for place, ns in enumerate(steps)
+        )
+        one = StoredBaseline(name="main", fingerprint="0a1b", bytes=1, runs=rows, step_ns=median)
+        page = write(Baselines(entries=(one,), detail=True), "markdown")
+        return [line.split(" | ")[6] for line in page.splitlines() if line.startswith("| r") and "run" not in line]
+
+    assert against(2_000_000, 2_200_000, None, 1_900_000) == ["+10.0 %", "–", "−5.0 %"]
+    assert against(None, 2_200_000) == ["–"]
