@@ -259,5 +259,5 @@ def test_the_runs_of_a_baseline_are_held_against_its_median_where_both_are_known
         page = write(Baselines(entries=(one,), detail=True), "markdown")
         return [line.split(" | ")[6] for line in page.splitlines() if line.startswith("| r") and "run" not in line]
 
-    assert against(2_000_000, 2_200_000, None, 1_900_000) == ["+10.0 %", "–", "−5.0 %"]
+    assert against(2_000_000, 2_200_000, None, 1_900_000) == ["+10.0 %", "–", "-5.0 %"]
     assert against(None, 2_200_000) == ["–"]
