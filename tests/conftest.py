@@ -54,6 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     tests start where none may be written beside the sources.
     """
     knowledge.read_once()
+    simulated.measure_once()
     if not hasattr(config, "workerinput"):
         shared = os.environ[simulated.SHARED] = tempfile.mkdtemp(prefix="simulated-runs-")
         os.environ.setdefault("POLARS_MAX_THREADS", "1")  # of the workers, which keep every processor busy already

@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import os
 import pickle
+import shutil
 import uuid
 from collections.abc import Callable
 from functools import lru_cache
@@ -23,7 +24,10 @@ from diagnose.document.diagnosis import Diagnosis, decode
 from diagnose.document.encoding import encode
 from diagnose.knowledge import load as knowledge
 from diagnose.knowledge.forecast import ForecastRules
+from diagnose.knowledge.load import Knowledge
+from diagnose.measure.capture import Measured
 from diagnose.pipeline import diagnose
+from diagnose.scale import engine
 from fixtures import scenario
 from fixtures.accuracy import Format, trace_of
 from fixtures.recording import Recording
@@ -71,6 +75,43 @@ def document(one: Scenario | str, kind: Format = "nsys") -> Diagnosis:
     return decode((shared(f"diagnosis {kind} {forecasts} {one!r}", make) / "diagnosis.json").read_bytes())
 
 
+def measure_once() -> None:
+    """From now on what was measured of a file of some name and content is kept for all workers: many tests measure the same ranks.
+
+    Not what own rules or a report's export take part in, nor where SHARED_RUNS_AFRESH is set: for a test that listens how reading goes.
+    """
+    measured = engine.measured
+
+    def kept(task: engine.Task, settings: engine.Settings, known: Knowledge, say: engine.Say) -> Measured:
+        path = Path(task.path)
+        beside = any(path.with_name(path.name + ending).exists() for ending in ("-wal", "-journal", "-shm"))
+        if (
+            settings.rules
+            or beside
+            or os.environ.get(AFRESH)
+            or not path.is_file()
+            or not path.name.endswith((".sqlite", ".json", ".json.gz"))
+        ):
+            return measured(task, settings, known, say)
+
+        made = []
+
+        def make(folder: Path) -> None:
+            made.append(measured(task, settings, known, say))
+            (folder / "measured").write_bytes(pickle.dumps(made[0], protocol=pickle.HIGHEST_PROTOCOL))
+
+        key = f"measured {path.name} {hashlib.sha256(path.read_bytes()).hexdigest()} {task.rank} {settings!r}"
+        folder = shared(key, make)
+        if made:
+            return made[0]
+        say(f"reading {task.name}")
+        say(f"measuring {task.name}")
+        found: Measured = pickle.loads((folder / "measured").read_bytes())  # noqa: S301 - written by another worker of this session
+        return found
+
+    engine.measured = kept
+
+
 def with_forecasts(*, wanted: bool) -> None:
     """Whether diagnoses of this process, and of its workers, foresee their plans from now on, which takes most of the time of a small one:
     without, no device is small enough for it.
@@ -103,6 +144,7 @@ def shared(key: str, make: Callable[[Path], None]) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             part = folder.with_suffix(f".part{os.getpid()}")
+            shutil.rmtree(part, ignore_errors=True)  # of a make that failed
             part.mkdir()
             make(part)
             part.rename(folder)

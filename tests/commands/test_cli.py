@@ -108,6 +108,7 @@ def test_options_reach_the_pipeline(pipeline: Fake, tmp_path: Path) -> None:
         "nsys": Path("/opt/nsys"),
         "log": None,
         "include_host_info": True,
+        "forecasts": True,
         "engine": LocalEngine(jobs=None),
         "progress": None,
         "notice": say,

@@ -20,6 +20,7 @@ from diagnose.measure.capture import Measured, measure
 from diagnose.pipeline import diagnose
 from diagnose.reason.conclude import conclude
 from tests.builders.kineto import call, document, kernel
+from tests.builders.simulated import AFRESH
 
 
 def annotation(ts: int, dur: int, name: str) -> dict[str, Any]:
@@ -134,7 +135,8 @@ def test_equal_inputs_give_equal_bytes_that_hold_no_path(tmp_path: Path) -> None
     assert encode(decode(first)) == first
 
 
-def test_progress_is_told_input_by_input(tmp_path: Path) -> None:
+def test_progress_is_told_input_by_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(AFRESH, "1")
     said: list[str] = []
     diagnose([write(tmp_path, "a", rank=0), write(tmp_path, "b", rank=1)], progress=said.append)
     assert next(line.partition(" · ")[2] for line in said if " MB of " in line) == "reading a.json · 0 MB of 0 MB, 100 %, about 0:00 left"
