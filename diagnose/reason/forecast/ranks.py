@@ -78,7 +78,9 @@ def evened(met: Met, late: int, likes: Collection[int]) -> Variant | str:
         .select(*SAME_WORK, (pl.col("usual") / pl.col("ns")).clip(upper_bound=1).alias("by"))
     )
     graphs = tuple(_by_work(graph, factors) if graph.rank == late else graph for graph in met.graphs)
-    return Variant(graphs=graphs, basis="inferred", why=f"Rank {late} takes for each part of its work what the median of its peer ranks takes.")
+    return Variant(
+        graphs=graphs, basis="inferred", why=f"Rank {late} takes for each part of its work what the median of its peer ranks takes."
+    )
 
 
 def evened_all(met: Met, likes: Mapping[int, Collection[int]]) -> Variant | str:
