@@ -118,10 +118,12 @@ def _tokens(known: ExchangeLibrary, platform: Platform, context: Context) -> Tak
     by = (ends[0] / took, ends[1] / took, ends[2] / took)
     way = f"between {rows.nodes:g} nodes" if between else "over NVLink"
     instead = f" in place of {before:.1f}" if present is None else ""
+    network = after * row / min(reached, (known.port or known.nvlink)[1] * link)
+    inside = ", held up by what is handed on inside them" if between and ends[1] > network else ""
     return TakenOver(
         by=by,
         how=f"Here {after:.1f} copies of a token leave its rank {way}{instead}; the present exchange reaches "
-        f"{reached:.0f} of {link:g} GB/s: {100 * by[1]:.0f} % of its time.",
+        f"{reached:.0f} of {link:g} GB/s: {100 * by[1]:.0f} % of its time{inside}.",
     )
 
 
