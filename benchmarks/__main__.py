@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import platform
-import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import ranks
+from benchmarks import ranks, replay
 from benchmarks.child import CommandError, Run, alternate, measure, median
 from benchmarks.inputs import named_trace, nsys_export, packed, source, torch_trace
 from benchmarks.ranks import Measurement
@@ -192,21 +189,15 @@ def small_goals(folder: Path) -> list[Goal]:
 
 
 def replay_goals(folder: Path) -> list[Goal]:
-    """The replay of 100,000 operations: time, the same against reading them, and what graph and replay add to the analysis' memory."""
+    """The replay of 100,000 operations: time, the same against reading them, and the peak of memory with it against without."""
     trace = nsys_export(folder, 100_000)
-    command = [sys.executable, "-m", "benchmarks.replay", str(trace)]
-    told = [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(3)]
-    peaks = alternate({"with": command, "without": [*command, "--plain"]}, 1)
+    found = replay.least(trace)
     trace.unlink()
-    per_operations = statistics.median(100_000 * one["replayed"] / one["operations"] for one in told)
+    per_operations = 100_000 * found["replayed"] / found["operations"]
     return [
         Goal(name="replay of 100,000 operations, processor time", measured=per_operations, limit=1, unit="s"),
-        Goal(
-            name="replay against reading the same trace", measured=statistics.median(one["replayed"] / one["read"] for one in told), limit=1
-        ),
-        Goal(
-            name="peak memory with graph and replay against without", measured=peaks["with"].peak_mib / peaks["without"].peak_mib, limit=2
-        ),
+        Goal(name="replay against reading the same trace", measured=found["replayed"] / found["read"], limit=1),
+        Goal(name="peak memory with graph and replay against without", measured=found["peak"] / found["peak_plain"], limit=2),
     ]
 
 

@@ -27,7 +27,7 @@ from diagnose.measure.moe_layer import moe_layer
 from diagnose.measure.phases import StartUp, with_first_steps
 from diagnose.measure.replay.build import graph_of
 from diagnose.measure.replay.excerpt import cut, excerpt
-from diagnose.measure.replay.graph import Graph
+from diagnose.measure.replay.graph import Graph, Kept, kept
 from diagnose.measure.step_classes import Classes, step_classes, user_ranges
 from diagnose.measure.step_host import step_ranges
 from diagnose.measure.steps import StepWindows, inside_windows, per_window
@@ -214,7 +214,12 @@ class DeviceMeasure:
     timeline: DrawnStep
     moe_layer: tuple[LayerPass, ...]
     listed: PerStep
-    graph: Graph | None = None  # only where asked for
+    kept: Kept | None = None  # its graph, only where asked for
+
+    @property
+    def graph(self) -> Graph | None:
+        """The graph of its steps."""
+        return None if self.kept is None else self.kept.graph
 
     @property
     def median_step_ns(self) -> int:
@@ -353,4 +358,4 @@ def measure_device(
         sm_count=None if info is None else info.sm_count,
         lost=lost,
     )
-    return replace(measured, graph=graph if replayed.height == windows.height else cut(graph))
+    return replace(measured, kept=kept(graph if replayed.height == windows.height else cut(graph)))

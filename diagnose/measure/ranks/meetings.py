@@ -66,6 +66,10 @@ def meeting_ranks(inputs: Sequence[Input], job: Job | None, shown: tuple[int | N
     """The same, or the sentence why the ranks can't be replayed together; `shown` (rank, device) has to be among them."""
     if sum(len(one.devices) for one in inputs) < 2:
         return ONE_RANK
+    able = [one.kept.height for part in inputs for one in part.devices if one.kept is not None and one.kept.told.refused is None]
+    crowd = too_many(len(able), sum(able))
+    if crowd is not None:
+        return crowd
     met = meet(inputs, job)
     if met.refused is not None:
         return met.refused

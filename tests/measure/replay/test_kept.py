@@ -1,0 +1,22 @@
+"""A graph is held packed where it is large, and comes back as it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from diagnose.measure.replay import graph as room
+from diagnose.measure.replay.graph import EDGES, NODES, kept
+from tests.builders.graphs import small_graph
+
+
+@pytest.mark.parametrize("limit", [2, 3])
+def test_a_graph_comes_back_as_it_was_kept(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "PACKED_FROM", limit)
+    whole = small_graph([("a", {"bucket": "router", "cause": None, "duration": 3}), ("b", {"comm": "expert"})], [("a", "b", "stream", 1)])
+    held = kept(whole)
+    assert (held.height, bool(held.nodes), held.told.nodes.height) == (2, limit == 2, 0 if limit == 2 else 2)
+    again = held.graph
+    assert (again.nodes.schema, again.edges.schema) == (dict(NODES), dict(EDGES))
+    assert again.nodes.equals(whole.nodes)
+    assert again.edges.equals(whole.edges)
+    assert again.steps.equals(whole.steps)
