@@ -117,6 +117,7 @@ class Forecast(Writable, Struct, frozen=True, kw_only=True):
     ingredients: tuple[Ingredient, ...] = ()
     assumptions: tuple[str, ...] = ()  # what the replay itself takes for granted
     capped_by: tuple[Ceiling, ...] = ()
+    doubt: str = ""  # why it is of low certainty: it goes beyond what was tried
     refused: tuple[Refused, ...] = ()
     plan: tuple[Planned, ...] = ()
     planned: bool = False  # the questions were chosen by a search, not asked

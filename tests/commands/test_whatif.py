@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import diagnose.pipeline
 from diagnose.cli import main
@@ -90,6 +91,12 @@ def test_without_an_answer_it_ends_as_input_that_tells_too_little(
     assert code == 3
     assert "CMP-05: Nothing in these steps is what it speaks of." in captured.out
     assert "There is no forecast." in captured.err
+
+
+def test_a_doubt_is_told_beside_the_forecast(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run(monkeypatch, structs.replace(forecast(), doubt="Low certainty: nobody tried."), "a.sqlite")
+    said = capsys.readouterr().out
+    assert said.index("with 2 changes (62 to 90).") < said.index("Low certainty: nobody tried.") < said.index("After each change")
 
 
 def test_help_lists_questions_under_headings(capsys: pytest.CaptureFixture[str]) -> None:

@@ -122,7 +122,9 @@ def _panel(document: Forecast) -> r.Panel:
     texts = [
         Text(text=f"Cut off at the bound of {one.finding}: {units.time(one.bound_ns)} per step at most.", tone="warning") for one in document.capped_by
     ]
-    look_ = "result-open" if span is None else "result-good" if document.plan and span.likely < span.now else "result-same"
+    if document.doubt:
+        texts.append(Text(text=document.doubt, tone="warning"))
+    look_ = "result-open" if span is None or document.doubt else "result-good" if document.plan and span.likely < span.now else "result-same"
     return r.Panel(
         name="forecast",
         look=look_,
