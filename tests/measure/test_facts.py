@@ -107,6 +107,8 @@ def test_the_values_of_a_small_step() -> None:
         "pageable_copy_ns": 40,
         "expert_exchange_busy_ns": 90,
         "expert_exchange_count": 1,
+        "expert_exchange_typical_ns": 90,
+        "tensor_parallel_typical_ns": None,
         "expert_exchange_backend": "nccl",
         "data_parallel_busy_ns": 0,
         "dispatch_busy_ns": 100,
@@ -555,3 +557,10 @@ def test_what_one_input_shows_of_the_program_holds_for_the_run() -> None:
     assert of_all([nothing, shown]) == shown
     assert of_all([shown, {**shown, "has_experts": False, "framework_seen": "none"}]) == shown
     assert of_all([nothing]) == nothing
+
+
+def test_counts_are_no_typical_exchange() -> None:
+    # Tokens in 90, 100 and 120; an exchange of counts takes 9, less than a tenth of the longest.
+    spans = ((10, 19), (20, 110), (120, 220), (230, 350))
+    found = facts_of(scene([run("gemm", 0, 5), *(run("nccl", start, end, stream=20) for start, end in spans), run("gemm", 360, 400)]))
+    assert found["expert_exchange_typical_ns"] == 100
