@@ -441,3 +441,15 @@ def test_a_timeline_has_its_names_again_after_print_a_fold_and_a_narrow_window(o
     page.wait_for_timeout(300)
     assert names() >= before
     assert seen == Seen()
+
+
+def test_a_long_heading_fits_on_a_phone(opened: Opener) -> None:
+    """The wall and its cause, the longest of both, as a verdict may be headed."""
+    document = diagnosis.rich()
+    cause = d.Cause(finding=document.findings[0].id, sentence="It is so", headline="CPU code in every layer")
+    wall = document.findings[0].wall
+    found = structs.replace(document.verdict, cause=cause, target_wall=wall, dominant_wall=None)
+    page, seen = opened(structs.replace(document, verdict=found), width=400, zoomed=False)
+    assert cause.headline in page.locator(".badge").first.inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    assert seen == Seen()
