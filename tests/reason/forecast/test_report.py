@@ -19,6 +19,7 @@ from diagnose.render import Options, write
 from tests.builders.cases import for_each
 from tests.builders.graphs import small_graph
 from tests.builders.kineto import call, document, kernel
+from tests.builders.simulated import traces
 
 PLENTY = Report(operations=8000, one_step=40000, work=40000, together=16, ranks=8)
 
@@ -48,7 +49,7 @@ def diagnosed(folder: Path, monkeypatch: pytest.MonkeyPatch, *, ranks: int = 1, 
         return replace(found, knowledge=replace(found.knowledge, forecast=rules))
 
     monkeypatch.setattr(pipeline, "prepare", prepared)
-    return pipeline.diagnose([trace(folder, rank, **told) for rank in range(ranks)])
+    return pipeline.diagnose(traces(told["run"], "nsys") if "run" in told else [trace(folder, rank, **told) for rank in range(ranks)])
 
 
 @for_each(
@@ -75,6 +76,14 @@ def test_a_report_says_what_was_replayed(told: dict[str, Any], scope: str, tmp_p
     said = " ".join(write(found, "text", Options(detail=2)).split())
     assert f"Forecast ({scope}): " in said if scope else "Forecast: " in said
     assert f"{found.plan[0].fix} likely " in said
+
+
+@pytest.mark.deep
+def test_ranks_that_meet_are_replayed_together_where_that_is_cheap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = diagnosed(tmp_path, monkeypatch, run="ranks-two-slow-gpu", most=structs.replace(PLENTY, work=10_000, together=1))
+    assert found.forecast_scope == "replayed: 2 captured ranks together, the step of rank 0"
+    assert found.forecast is not None
+    assert found.forecast.likely_ns < found.forecast.now_ns
 
 
 def test_what_is_not_forecast_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
