@@ -115,7 +115,7 @@ def section(rows: Sequence[str]) -> str:
             "`python -m benchmarks.replay`: Nsight exports of two devices, the graph of each built and replayed once. Processor time in s, peaks in MiB; the least of",
             f"{RUNS} processes each, with and without graphs in turn, on a machine with other busy processes: believe the ratios. Building: packing for keeping included.\nWanted: at most 1 of reading, and no more memory than without.",
             "",
-            "| operations | reading | analysis | building | replay | replay of so many | replay ÷ reading | building and replay ÷ reading | peak without | peak with | ratio |",
+            "| operations | reading | analysis | building | replay | replay of 100,000 or 1,000,000 (limit) | replay ÷ reading | building and replay ÷ reading | peak without | peak with | ratio |",
             f"|{'---|' * 11}",
             *rows,
             "",
