@@ -228,6 +228,7 @@ def test_normalised_names_make_a_plain_file() -> None:
     ("model: {sequence_parallel: 'yes'}", "model.sequence_parallel = 'yes' (text)", "expected bool"),
     ("model: {moe_token_dispatcher_type: 3}", "model.moe_token_dispatcher_type = 3 (int)", "expected text"),
     ("model: {recompute_modules: [1.5]}", "model.recompute_modules = [1.5] (list)", "expected list of names"),
+    ("model: {window_size: '4096, 0'}", "model.window_size = '4096, 0' (text)", "expected list of names"),
     ("model: {num_layers: {a: 1}}", "model.num_layers = {'a': 1} (a map)", "expected int"),
     ("model: {transformer: {num_layers: {a: {b: 1}}}}", "model.transformer.num_layers = {'a.b': 1} (a map)", "expected int"),
     ("optimizer: {optimizer_offload_fraction: .nan}", "optimizer.optimizer_offload_fraction = nan (float)", "expected float"),
@@ -245,6 +246,11 @@ def test_wrong_types_name_the_key_and_both_types(text: str, key: str, expected: 
         parse_job(text, source="job.yaml")
     assert caught.value.what == f"job.yaml has {key}, but {expected}."
     assert caught.value.exit_code == 2
+
+
+def test_names_in_one_text_are_a_list_where_the_setting_takes_a_single_one_too_and_in_flags() -> None:
+    assert parse_job("model: {recompute_modules: 'moe, mlp'}").get("recompute_modules") == ("moe", "mlp")
+    assert parse_job("MODEL_ARGS: {--window-size: '4096,0'}").get("window_size") == ("4096", "0")
 
 
 @for_each(

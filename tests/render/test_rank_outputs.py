@@ -354,6 +354,14 @@ def test_two_ranks_side_by_side() -> None:
     assert [one["remark"] for one in found.data["ranks"]] == [" · late", "", "", "", "", " · late", "", ""]
 
 
+def test_a_rank_that_makes_none_of_an_exchange_has_none_of_it_and_not_one() -> None:
+    first, second, *_ = rich_ranks().survey
+    found = rank_compare.comparison(rich(), changed(survey=(first, msgspec.structs.replace(second, collectives={}, buckets={}))))
+    assert found is not None
+    places = {line.label: line.place for _, part in found.sections for line in part}
+    assert [found.data["ranks"][1]["values"][places[name]] for name in ("expert alltoall", "attention")] == [0, 0]
+
+
 def test_ranks_of_different_or_unnamed_groups_are_not_called_alike_in_silence() -> None:
     lonely = changed(survey=(rich_ranks().survey[0], rich_ranks().survey[4]))
     found = rank_compare.comparison(rich(), lonely)
