@@ -144,6 +144,7 @@ def test_another_batch_is_compared_per_token_where_both_files_tell() -> None:
     assert (found.effect.unit, found.effect.base) == ("ns per token", pytest.approx(1_000_000 / (32 * 4096)))
     assert found.effect.relative == pytest.approx(-0.05)
     assert found.comparability.normalised is not None
+    assert any("The verdict is per token" in note for note in found.notes)
     assert (found.comparability.normalised.base_tokens, found.comparability.normalised.new_tokens) == (32 * 4096, 64 * 4096)
     assert {(one.aspect, one.state) for one in found.comparability.mismatches} == {("batch", "normalised"), ("tokens", "normalised")}
     assert found.delta is not None
@@ -160,6 +161,7 @@ def test_tokens_of_a_log_go_before_the_job_files_and_the_same_are_not_normalised
     assert found.effect.relative == pytest.approx(-0.2)
     found = run(document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(32)))
     assert (found.comparability.normalised, found.effect.unit) == (None, "ns")
+    assert not any("The verdict is per token" in note for note in found.notes)
 
 
 def test_another_sequence_length_and_another_batch_without_tokens_are_refused() -> None:
