@@ -95,7 +95,7 @@ class Graph:
     refused: str | None = None
 
 
-PACKED_FROM = 100_000  # nodes; this project's choice: 17 MB and more become a tenth, for a quarter of the time that building them takes
+PACKED_FROM = 100_000  # nodes; this project's choice: 10 MB and more become a tenth, for a quarter of the time that building takes
 
 
 @dataclass(frozen=True, kw_only=True)
