@@ -197,7 +197,16 @@ def _with_forecast(
         return structs.replace(step, no_forecast=NOT_HERE)
     if _saves(replays, [*chosen, question]) - _saves(replays, chosen) <= NOTHING * sum(replays.now.lengths):
         return structs.replace(step, no_forecast=_WINS_NOTHING)
-    return structs.replace(step, forecast=forecast_of(replays, [*chosen, question]))
+    found = forecast_of(replays, [*chosen, question])
+    before = forecast_of(replays, chosen).likely_ns if chosen else found.now_ns
+    return _raised(structs.replace(step, forecast=found), before - found.low_ns, found.now_ns)
+
+
+def _raised(step: PlanStep, best: int, now: int) -> PlanStep:
+    """A step whose bound is no less than what it wins at best: a change may win more than what its finding is about, within the walls."""
+    if step.bound_ns is None or best <= step.bound_ns:
+        return step
+    return structs.replace(step, bound_ns=best, speedup_ceiling=now / (now - best) if best < now else None)
 
 
 def _at_worst(replays: Replays, chosen: Sequence[Question]) -> int:

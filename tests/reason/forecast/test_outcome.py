@@ -185,6 +185,15 @@ def test_of_alternatives_the_one_goes_first_that_is_better_at_its_worst(rules: F
     assert (last.likely_ns, last.with_) == (40 * MS, ("gone", "packing"))
 
 
+def test_what_a_change_wins_at_most_is_no_less_than_what_it_is_forecast_to_win(rules: ForecastRules) -> None:
+    """80 ms now, 50 without exchange, 45.1 at best (15 % of the 30 and 0.5 % of the step); findings are about 20 and 40 of these."""
+    gone = question("gone", "role = 'transport'")
+    told = [structs.replace(planned("gone"), bound_ns=bound * MS, speedup_ceiling=80 / (80 - bound)) for bound in (20, 40)]
+    small, large = (foreseen([one], lambda _: gone, Replays(graph(), rules), Free4All())[0][0] for one in told)  # type: ignore[arg-type]
+    assert (small.bound_ns, small.speedup_ceiling) == (34_900_000, pytest.approx(80 / 45.1))
+    assert (large.bound_ns, large.speedup_ceiling) == (40 * MS, 2.0)
+
+
 def test_an_alternative_that_wins_for_sure_goes_before_one_that_wins_nothing(rules: ForecastRules) -> None:
     idle, half = (question(name, "role = 'transport'", (by, by, by)) for name, by in (("idle", 1.0), ("half", 0.5)))
     asked = {one.id: one for one in (idle, half, NO_PACKING)}
