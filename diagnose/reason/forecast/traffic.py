@@ -1,7 +1,7 @@
 """What an exchange takes with a library that takes it over: from bytes, links, published bandwidths.
 
 Tokens are counted in rows (one token's vector) that leave a rank, for tokens that choose their experts evenly. An all-to-all sends a row
-per expert. A library sends one to each node that a token's experts lie on, where it is handed on over NVLink to each rank that needs it;
+per expert. A library sends one to each node that a token's experts lie on, where it is sent on over NVLink to each rank that needs it;
 both at once, so that the slower takes the time. The nodes are NVLink domains.
 """
 
@@ -119,7 +119,7 @@ def _tokens(known: ExchangeLibrary, platform: Platform, context: Context) -> Tak
     way = f"between {rows.nodes:g} nodes" if between else "over NVLink"
     instead = f" in place of {before:.1f}" if present is None else ""
     network = after * row / min(reached, (known.port or known.nvlink)[1] * link)
-    inside = ", held up by what is handed on inside them" if between and ends[1] > network else ""
+    inside = ", held up by what is sent on inside them" if between and ends[1] > network else ""
     return TakenOver(
         by=by,
         how=f"Here {after:.1f} copies of a token leave its rank {way}{instead}; the present exchange reaches "
