@@ -119,7 +119,7 @@ def _tokens(known: ExchangeLibrary, platform: Platform, context: Context) -> Tak
     way = f"between {rows.nodes:g} nodes" if between else "over NVLink"
     instead = f" in place of {before:.1f}" if present is None else ""
     network = after * row / min(reached, (known.port or known.nvlink)[1] * link)
-    inside = ", held up by what is sent on inside them" if between and ends[1] > network else ""
+    inside = ", slowed by what is sent on inside them" if between and ends[1] > network else ""
     return TakenOver(
         by=by,
         how=f"Here {after:.1f} copies of a token leave its rank {way}{instead}; the present exchange reaches "

@@ -111,5 +111,5 @@ def test_the_effect_says_how_its_factor_comes_about() -> None:
     assert not isinstance(found, str)
     assert found[0].why.endswith(
         "Here 1.0 copies of a token leave its rank between 2 nodes in place of 4.0; the present exchange reaches 40 of 50 GB/s: "
-        "31 % of its time, held up by what is handed on inside them."
+        "31 % of its time, slowed by what is sent on inside them."
     )
