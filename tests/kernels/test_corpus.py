@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from pathlib import Path
 
@@ -98,6 +99,18 @@ def test_the_section_tells_parts_buckets_and_libraries():
         "94.4 %; below: router | MISSED |",
     ):
         assert line in shown
+
+
+def test_every_label_that_was_changed_has_its_reason_and_stands_in_the_corpus(corpus: dict[str, tuple[Name, ...]]):
+    labels = {(one.library, one.name, str(one.context)): one.buckets for one in corpus[ASIDE]}
+    lines = gzip.decompress((kernel_corpus.FOLDER / "aside_reasons.tsv.gz").read_bytes()).decode().splitlines()
+    assert len(lines) == 89
+    wrong = 0  # counted, since a failure may show none of the names
+    for line in lines:
+        library, name, context, before, after, reason = line.split("\t")
+        found = [buckets for key, buckets in labels.items() if key[:2] == (library, name) and (key[2] != str(None)) == bool(context)]
+        wrong += tuple(after.split("|")) not in found or before == after or not reason
+    assert wrong == 0
 
 
 CUDA = """
