@@ -39,7 +39,7 @@ FORECASTS = (
         "test_house",
         "test_real_traces",
     ),
-    *("commands/test_whatif", "commands/test_run", "fixtures/test_forecast", "fixtures/test_gallery"),
+    *("commands/test_whatif", "commands/test_run", "fixtures/test_forecast", "fixtures/test_gallery", "scale/test_nsight_recipe"),
 )
 
 # No deadline and no check of speed: what a test says must not depend on how busy the machine is.

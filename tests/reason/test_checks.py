@@ -171,10 +171,11 @@ def test_fixes_that_are_on_are_asked_for_their_conflicts(tmp_path: Path) -> None
 @pytest.mark.parametrize("names", [SCENARIOS, pytest.param(scenario.names(), marks=pytest.mark.deep)], ids=["some", "all"])
 def test_no_simulated_job_is_said_to_fail(names: tuple[str, ...]) -> None:
     """The scenarios' jobs run; what is said of them may be doubtful, never that they fail."""
-    jobs: dict[str, str] = {}  # by what the file says; several scenarios run the same job
+    jobs: dict[tuple[str, str], str] = {}  # by what the file says, and the GPU; several scenarios run the same job
     for name in names:
         if kind_of(name) != "pair":
-            lines = scenario.load(name).job_text().splitlines()
-            jobs["\n".join(line for line in lines if not line.startswith("#"))] = name
-    found = {name: check(parse_job(text), BOOK, TOOL, "h100").results for text, name in jobs.items()}
+            one = scenario.load(name)
+            lines = one.job_text().splitlines()
+            jobs["\n".join(line for line in lines if not line.startswith("#")), one.plan.machine.gpu] = name
+    found = {name: check(parse_job(text), BOOK, TOOL, gpu).results for (text, gpu), name in jobs.items()}
     assert {name: [one.id for one in rows if one.group != "doubtful"] for name, rows in found.items()} == {name: [] for name in found}

@@ -43,7 +43,6 @@ def with_forecasts(
 
     plan, whole = foreseen(document.plan, asked, replays, Compatible(context))
     alone = {fix.id: found for fix in _to_replay(document.findings) if (found := _alone(asked(fix.id), replays)) is not None}
-    first = {step.fix for step in plan if step.instead_of is None}
     of_steps = _of_all_steps(document, replays)
     return structs.replace(
         document,
@@ -53,7 +52,7 @@ def with_forecasts(
         findings=tuple(
             structs.replace(
                 finding,
-                fixes=_by_saving([structs.replace(fix, forecast=_stretched(alone.get(fix.id), of_steps)) for fix in finding.fixes], first),
+                fixes=tuple(structs.replace(fix, forecast=_stretched(alone.get(fix.id), of_steps)) for fix in finding.fixes),
             )
             for finding in document.findings
         ),
@@ -97,19 +96,6 @@ def _alone(question: Question, replays: Replays) -> StepForecast | None:
         return None
     notable = replays.after([question]).saves > NOTHING * sum(replays.now.lengths)
     return forecast_of(replays, [question]) if notable else None
-
-
-def _by_saving(fixes: Sequence[Fix], first: set[str | None]) -> tuple[Fix, ...]:
-    """Fixes of one state by what they likely save, those that the plan begins with ahead; without a forecast they stand behind.
-
-    Blocked ones and those that are on already stand at the end, as they did.
-    """
-    order = list(dict.fromkeys(fix.state for fix in fixes))
-
-    def standing(fix: Fix) -> tuple[int, bool, float]:
-        return order.index(fix.state), fix.id not in first, float("inf") if fix.forecast is None else fix.forecast.likely_ns
-
-    return tuple(sorted(fixes, key=standing))
 
 
 # --- what was replayed ------------------------------------------------------------------------------------------------

@@ -11,10 +11,9 @@ import pytest
 from msgspec import structs
 
 from diagnose import pipeline
-from diagnose.document.diagnosis import Diagnosis, Fix, StepForecast
+from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.forecast import Report
 from diagnose.measure.replay.excerpt import cut, excerpt
-from diagnose.reason.forecast.report import _by_saving
 from diagnose.render import Options, write
 from tests.builders.cases import for_each
 from tests.builders.graphs import small_graph
@@ -131,20 +130,3 @@ def test_a_graph_cut_down_keeps_what_leads_up_to_its_steps() -> None:
     assert found.nodes["start"].to_list() == list(range(100, 400, 10))
     assert found.steps.row(0) == (2, 200, 300, 10, 20, "start")
     assert (found.edges.height, found.edges["src"].min(), found.edges["dst"].max()) == (29, 0, 29)
-
-
-def test_fixes_stand_by_what_they_likely_save() -> None:
-    empty = {"title": "", "blocked_by": (), "changes": (), "expected": (), "cost": "", "risk": "", "verify": "", "refs": ()}
-
-    def fix(key: str, state: Any, likely: int | None = None) -> Fix:
-        found = None if likely is None else StepForecast(now_ns=100, low_ns=0, likely_ns=likely, high_ns=100, basis="assumed")
-        return Fix(id=key, state=state, forecast=found, **empty)  # type: ignore[arg-type]
-
-    given = [
-        fix("a", "applicable"),
-        fix("b", "applicable", 80),
-        fix("c", "applicable", 60),
-        fix("d", "applicable", 90),
-        fix("e", "unknown", 5),
-    ]
-    assert [one.id for one in _by_saving(given, {"d"})] == ["d", "c", "b", "a", "e"]
