@@ -13,8 +13,8 @@ from fixtures import kernel_corpus
 from fixtures.kernel_corpus import ASIDE, OPEN, Count, Library, Name, by_bucket, draw, libraries, percent
 from tests.kernels import extract
 
-# Percent of the names that have to be right. These figures only rise; the second labelling of those set aside measures more strictly: the same
-# rules had 95.5 % by the labels before it, and 94.8 % by those since.
+# Percent of the names that have to be right. These figures only rise; the second labelling of those set aside is stricter: by the labels
+# before it the same rules had 95.5 %, by those since 94.8 %.
 FLOORS = {OPEN: 98.0, ASIDE: 94.7}
 MOST = 300  # names of a library
 
