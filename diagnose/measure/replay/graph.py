@@ -6,10 +6,10 @@ times back; a change of the graph gives the times that follow from it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from io import BytesIO
-from typing import get_args
+from typing import Any, TypeVar, get_args
 
 import polars as pl
 
@@ -72,7 +72,10 @@ STEPS: Mapping[str, pl.DataType | type[pl.DataType]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)  # two are the same where they are one: what follows from a graph is kept by it
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)  # two are the same where they are one: what follows from a graph is kept with it
 class Graph:
     """One device of one rank up to the end of its last kept step. Frames as NODES, EDGES and STEPS.
 
@@ -93,6 +96,14 @@ class Graph:
     )
     host: bool = True
     refused: str | None = None
+    _made: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What follows from this graph (`key` names it), made when it is first asked for and held as long as the graph is."""
+        if key not in self._made:
+            self._made[key] = make()
+        found: Made = self._made[key]
+        return found
 
 
 PACKED_FROM = 100_000  # nodes; this project's choice: 10 MB and more become a tenth, for a quarter of the time that building takes

@@ -6,9 +6,7 @@ several things are waited for does the later one have to be found, node after no
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import polars as pl
 
@@ -23,17 +21,12 @@ class Times:
     end: pl.Series
 
 
-_KNOWN: MutableMapping[Graph, Times] = WeakKeyDictionary()  # of graphs that are still held: each is replayed once
-
-
 def replay(graph: Graph) -> Times:
     """When every node begins and ends: once all that it waits for is there and its own delay has passed.
 
     A node without edges begins when it was seen to.
     """
-    if graph not in _KNOWN:
-        _KNOWN[graph] = _times(graph)
-    return _KNOWN[graph]
+    return graph.once("times", lambda: _times(graph))
 
 
 def _times(graph: Graph) -> Times:

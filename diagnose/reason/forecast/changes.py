@@ -6,10 +6,10 @@ the order of the rows (everything that a node waits for stands before it).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, get_args
-from weakref import WeakKeyDictionary
 
 import polars as pl
 from msgspec import structs
@@ -127,17 +127,13 @@ def _ns(us: tuple[float, float, float] | None) -> tuple[float, float, float] | N
 
 
 _SAME_AT_ALL_ENDS = ("remove", "interleave", "delay")  # laws that have one outcome
-_REWIRED: MutableMapping[Graph, dict[tuple[Change, End | None], Graph]] = WeakKeyDictionary()  # of graphs that are still held
 
 
 def changed(graph: Graph, changes: Sequence[Change], end: End) -> Graph:
     """The graph after all changes, one after the other, at one end of their ranges. What a change finds nothing for it leaves."""
     for change in changes:
-        made = _REWIRED.setdefault(graph, {})
         key = (change, None if change.transformation in _SAME_AT_ALL_ENDS else end)
-        if key not in made:
-            made[key] = _LAWS[change.transformation](graph, change, end)
-        graph = made[key]
+        graph = graph.once(key, partial(_LAWS[change.transformation], graph, change, end))
     return graph
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, MutableMapping
-from weakref import WeakKeyDictionary
+from collections.abc import Collection
 
 import polars as pl
 
@@ -44,15 +43,9 @@ def described(graph: Graph, wanted: Collection[str]) -> pl.DataFrame:
 _OF_CLASSES = frozenset({"operation", "backend"})
 
 
-_SELECTED: MutableMapping[Graph, dict[str, pl.Series]] = WeakKeyDictionary()  # of graphs that are still held
-
-
 def selected(graph: Graph, text: str) -> pl.Series:
     """Whether each node is what a SELECT asks for; a node of which it can't be told is not. Raises ConditionError."""
-    known = _SELECTED.setdefault(graph, {})
-    if text not in known:
-        known[text] = _mask(graph, text)
-    return known[text]
+    return graph.once(("selected", text), lambda: _mask(graph, text))
 
 
 def _mask(graph: Graph, text: str) -> pl.Series:

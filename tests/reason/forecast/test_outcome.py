@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -51,7 +52,7 @@ def rules(knowledge: Knowledge) -> ForecastRules:
 
 def graph() -> Graph:
     found = small_graph(STEP, WAITS)
-    return Graph(**{**vars(found), "steps": found.steps.with_columns(pl.lit(80 * MS).alias("end"))})
+    return replace(found, steps=found.steps.with_columns(pl.lit(80 * MS).alias("end")))
 
 
 def question(key: str, select: str, by: tuple[float, float, float] | None = None, **told: Any) -> Question:
