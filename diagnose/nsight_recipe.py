@@ -64,12 +64,12 @@ class Diagnose(recipe.Recipe):  # type: ignore[misc] # nsys' library has no type
                 "No report is given.", effect="Nothing was analysed.", next_step="Name reports or a folder of them with --input."
             )
         options = self._options()
-        packed = context.wait(context.map(measure_input, reports, options=options))
+        packed = context.wait(context.map(measure_input, reports, options=options, inputs=len(reports)))
 
         from diagnose.pipeline import diagnose  # noqa: PLC0415 - only now; see the module's text
         from diagnose.render import format_of, write  # noqa: PLC0415
 
-        document = diagnose(reports, engine=ElsewhereEngine(outcomes=packed), **vars(options))
+        document = diagnose(reports, engine=ElsewhereEngine(outcomes=dict(zip(reports, packed, strict=True))), **vars(options))
         for extension, kind in OUTPUTS.items():
             file = Path(self.add_output_file(f"diagnosis{extension}", kind))
             file.write_text(write(document, format_of(file, "diagnosis") or ""), encoding="utf-8")

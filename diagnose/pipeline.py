@@ -29,6 +29,7 @@ from diagnose.scale.engine import (
     Say,
     Task,
     find_inputs,
+    for_inputs,
     measure_each,
     name_of,
     prepare,
@@ -76,9 +77,8 @@ def diagnose(
     if getattr(engine, "scheduler", None) is None:  # workers elsewhere may see what is not to be seen from here
         _check_there(found)
     tasks = tuple(tasks_of(found.paths, rank))
-    limits = prepared.knowledge.forecast.report
     run = Run(
-        settings=replace(prepared.settings, replay=forecasts and len(tasks) <= limits.ranks, most=limits),
+        settings=for_inputs(prepared, len(tasks)) if forecasts else prepared.settings,
         knowledge=prepared.knowledge,
         tasks=tasks,
         doing=progress or silent,

@@ -8,7 +8,7 @@ Nothing heavy is imported until the function is called, so that a process which 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -29,13 +29,15 @@ class Options:
     nsys: Path | None
 
 
-def measure_input(path: str, options: Options) -> bytes:
-    """One input's outcome and the settings it was measured under, as bytes: who passes them on need not know what is in them."""
+def measure_input(path: str, options: Options, inputs: int) -> bytes:
+    """The outcome of one of so many inputs and the settings it was measured under, as bytes: who passes them on need not know what is in
+    them.
+    """
     from diagnose.errors import DiagnoseError  # noqa: PLC0415
-    from diagnose.scale.engine import Outcome, Task, attempt, name_of  # noqa: PLC0415
+    from diagnose.scale.engine import Outcome, Task, attempt, for_inputs, name_of  # noqa: PLC0415
 
     try:
-        settings = _prepared(options).settings
+        settings = for_inputs(_prepared(options), inputs)
     except DiagnoseError as error:  # of the job file or the rules: the same for every input
         return pickle.dumps((None, Outcome(place=0, result=error)))
     return pickle.dumps((settings, attempt(settings, Task(place=0, path=path, name=name_of(path)))))
@@ -50,20 +52,24 @@ def _prepared(options: Options) -> Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class ElsewhereEngine:
-    """Outcomes that `measure_input` gave before, in the order of the run's tasks."""
+    """Outcomes that `measure_input` gave before, by path; what they lack of a later question is measured here."""
 
-    outcomes: Sequence[bytes]
+    outcomes: Mapping[str, bytes]
 
     def run(self, run: Run) -> Iterator[Outcome | None]:
         """As the protocol of engines says. Raises UsageError where a worker had another version or other rules."""
         from diagnose.errors import UsageError  # noqa: PLC0415
+        from diagnose.scale.engine import HereEngine  # noqa: PLC0415
 
-        for task, packed in zip(run.tasks, self.outcomes, strict=True):
-            settings, outcome = pickle.loads(packed)  # noqa: S301 - made by our own function in workers of the same user
+        for task in run.tasks:
+            settings, outcome = pickle.loads(self.outcomes[str(task.path)])  # noqa: S301 - made by our own function in workers of the same user
             if settings is not None and (settings.version, settings.rules_sha256) != (run.settings.version, run.settings.rules_sha256):
                 raise UsageError(
                     "A worker has another version of diagnose, or other rules, than this process.",
                     effect="Their figures would not be comparable; nothing was analysed.",
                     next_step="Install the same version everywhere, and let --rules name files that all machines share.",
                 )
-            yield replace(outcome, place=task.place)
+            if settings is not None and run.settings.replay and not settings.replay:  # the one graph that many ranks did not bring
+                yield from HereEngine().run(replace(run, tasks=(task,)))
+            else:
+                yield replace(outcome, place=task.place)

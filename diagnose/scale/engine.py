@@ -234,6 +234,12 @@ def prepare(
     return Prepared(job=job, knowledge=knowledge, settings=settings)
 
 
+def for_inputs(prepared: Prepared, inputs: int) -> Settings:
+    """The settings of a diagnosis with forecasts: the graphs of so many inputs are kept, or of one later where there are more."""
+    most = prepared.knowledge.forecast.report
+    return replace(prepared.settings, replay=inputs <= most.ranks, most=most)
+
+
 def _check_pattern(step_range: str | None) -> None:
     """Raise UsageError unless the user's pattern for step ranges is a regular expression of the kind that polars takes."""
     try:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,13 @@ import pytest
 from diagnose.cli import main
 from diagnose.document.diagnosis import decode
 from diagnose.document.encoding import encode
+from diagnose.knowledge.load import Knowledge
+from diagnose.measure.capture import Measured
 from diagnose.pipeline import diagnose
+from diagnose.scale.elsewhere import ElsewhereEngine, Options, measure_input
+from diagnose.scale.engine import Run, for_inputs, prepare, tasks_of
 from tests.builders.suites import deep_unless
-from tests.scale.conftest import ROOT
+from tests.scale.conftest import ROOT, Ranks
 
 FAKE = Path(__file__).parent / "fake_nsys"
 RECIPE = ROOT / "diagnose" / "recipe"
@@ -70,6 +75,23 @@ def test_the_recipe_gives_the_programs_own_result_in_every_mode(reports: Path, j
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Qwen3MoE (2 layers, 32 experts) · 4× H100 80GB")
     check(out, reports, job / "job.yaml", mode)
+
+
+def test_outcomes_from_elsewhere_without_a_graph_are_measured_again_where_one_is_asked_for(ranks: Ranks, knowledge: Knowledge) -> None:
+    paths = [str(path) for path in ranks("a", "b")]
+    options = Options(config=None, overrides=(), rules=(), step_range=None, nsys=None)
+    many = knowledge.forecast.report.ranks + 1
+    engine = ElsewhereEngine(outcomes={path: measure_input(path, options, many) for path in paths})
+    settings = for_inputs(prepare(config=None, overrides=(), rules=(), step_range=None, nsys=None), many)
+    first = Run(settings=settings, knowledge=knowledge, tasks=tuple(tasks_of(paths, None)))
+    second = replace(first, settings=replace(settings, replay=True), tasks=(replace(first.tasks[1], place=0),))
+
+    def graphs(run: Run) -> list[tuple[int, bool]]:
+        found = [one for one in engine.run(run) if one is not None]
+        return [(one.place, isinstance(one.result, Measured) and one.result.devices[0].graph is not None) for one in found]
+
+    assert graphs(first) == [(0, False), (1, False)]
+    assert graphs(second) == [(0, True)]
 
 
 def test_a_report_that_cannot_be_read_is_told_and_the_others_go_on(reports: Path, tmp_path: Path) -> None:
