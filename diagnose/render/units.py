@@ -12,11 +12,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from diagnose.document.forecast import Span
     from diagnose.model.vocabulary import FactValue
 
 
 MISSING = "–"
 NOT_MEASURED = "not measured"
+SHORT = 10  # units of time below which a forecast is told in tenths, however wide its range
 LONGEST_NAME = 20_000  # shortening looks at no more than this much of a name
 
 _KIB = 1024.0
@@ -56,6 +58,19 @@ def time(ns: float | None, digits: int = 1) -> str:
         return NOT_MEASURED
     unit, length = scale(ns)
     return f"{ns / length:,.{0 if unit == 'ns' else digits}f} {unit}"
+
+
+def forecast(ns: int, span: Span) -> str:
+    """A time of a forecast in the unit of the step as it is now: tenths where its range is narrower than one unit or the time is short."""
+    unit, length = scale(span.now)
+    wide = span.high - span.low >= length and span.likely >= SHORT * length
+    return f"{ns / length:,.{0 if wide else 1}f} {unit}"
+
+
+def between(span: Span) -> str:
+    """The range of a forecast: `86–95 ms`."""
+    low, high = forecast(span.low, span), forecast(span.high, span)
+    return high if low == high else f"{low.partition(' ')[0]}–{high}"
 
 
 def signed_ms(ns: float | None, width_ns: float = 0) -> str:

@@ -55,21 +55,7 @@ def _headline(document: Forecast) -> str:
     span = document.step_ns
     if span is None:
         return "No forecast"
-    return f"{units.time(span.now)} → {time(span.likely, span)} likely" if document.plan else "Nothing to win"
-
-
-def time(ns: int, span: Span) -> str:
-    """A forecast time with no more figures than its range deserves."""
-    unit, length = units.scale(span.now)
-    wide = span.high - span.low >= length and span.likely >= answer.SHORT * length
-    return f"{ns / length:,.{0 if wide else 1}f} {unit}"
-
-
-def between(span: Span) -> str:
-    """The range of a forecast: `86–95 ms`."""
-    low, high = time(span.low, span), time(span.high, span)
-    number, _, _ = low.partition(" ")
-    return high if low == high else f"{number}–{high}"
+    return f"{units.time(span.now)} → {units.forecast(span.likely, span)} likely" if document.plan else "Nothing to win"
 
 
 def _blocks(document: Forecast) -> Iterator[Block]:
@@ -116,7 +102,7 @@ def _panel(document: Forecast) -> r.Panel:
         saves = span.now - span.likely
         phrases.append(Phrase(text=f"{units.percent(saves / span.now if span.now else None)} of the step"))
         phrases.append(Phrase(text=f"{units.factor(span.now / span.likely)}" if span.likely > 0 else "all of it"))
-        phrases.append(Phrase(text=f"range {between(span)}"))
+        phrases.append(Phrase(text=f"range {units.between(span)}"))
     if document.planned and document.searched:
         phrases.append(Phrase(text=f"searched: {units.plural(document.searched, 'set')} of fixes", wide=True))
     texts = [
@@ -158,7 +144,7 @@ def _changes(document: Forecast) -> r.Plan:
                 settings=tuple(answer.written(asked.changes)),
                 needs=(asked.note,) if asked.note else (),
                 cost="" if asked.cost == "none" else asked.cost,
-                forecast=f"{time(one.step_ns.likely, one.step_ns)} ({between(one.step_ns)})",
+                forecast=f"{units.forecast(one.step_ns.likely, one.step_ns)} ({units.between(one.step_ns)})",
             )
             for number, (one, asked) in enumerate(_asked(document), 1)
         ),
@@ -184,8 +170,8 @@ def _step(document: Forecast, number: int, one: Planned) -> Row:
         {
             "no.": str(number),
             "change": f"{capitalised(one.title)}{f'  {one.question}' if question is not None and question.fix else ''}",
-            "#then": time(one.step_ns.likely, one.step_ns),
-            "#range": between(one.step_ns),
+            "#then": units.forecast(one.step_ns.likely, one.step_ns),
+            "#range": units.between(one.step_ns),
             "#saves": units.time(one.saves_ns),
             "#alone?": units.MISSING if one.alone_ns is None else units.time(one.alone_ns),
             SETTINGS: settings,

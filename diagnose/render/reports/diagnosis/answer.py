@@ -13,6 +13,7 @@ from pathlib import PurePath
 
 from diagnose.document.device import StepBudget
 from diagnose.document.diagnosis import Diagnosis, Identity, PlanSetting, PlanStep, StepForecast, WallBound
+from diagnose.document.forecast import Span
 from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL
 from diagnose.model.vocabulary import CAPTURE
 from diagnose.render import units, words
@@ -24,7 +25,6 @@ from diagnose.render.reports.ranks import story as ranks
 MOST_PARTS = 7  # rows of the bar, what is left over included
 LEAST_PART = 0.005  # of the step: a smaller part is told with the others
 SPLIT_COMPUTE = 0.5  # of the step: where compute takes more, the bar says what it computes
-SHORT = 10  # units of time below which a forecast is told in tenths, however wide its range
 LITTLE = 0.03  # of the step: a wall whose bound is below brings little (as in walls.yaml, where a finding becomes medium)
 CLAIM_TOLD = 0.34  # of the bar's length: what the words of a claim take on a wide page
 LEAST_COMPUTED = 4  # rows for what was computed, where waiting has many
@@ -409,7 +409,7 @@ def _step(one: PlanStep, number: str, numbers: Mapping[str | None, str], documen
         needs=one.needs,
         cost="" if one.cost == "none" else one.cost,
         instead=instead,
-        forecast="" if one.forecast is None else f"{likely(one.forecast)} ({between(one.forecast)})",
+        forecast="" if one.forecast is None else likely(one.forecast),
     )
 
 
@@ -421,7 +421,7 @@ def _forecast(document: Diagnosis, numbers: Mapping[str | None, str]) -> str:
         why = document.no_forecast or next((one.no_forecast for one in main if one.no_forecast), "")
         return f"No forecast, only bounds: {why}" if why and main else ""
     rest = [numbers[one.fix] for one in main if one.forecast is None]
-    way = "".join(f" → {likely(found)} ({between(found)}) with {number}" for number, found in told)
+    way = "".join(f" → {likely(found)} with {number}" for number, found in told)
     without = f" Of {' and '.join(rest)} only the bound is known." if rest else ""
     doubt = next((f" {found.doubt}" for _, found in told if found.doubt), "")
     scope = f" ({document.forecast_scope})" if document.forecast_scope else ""
@@ -429,27 +429,15 @@ def _forecast(document: Diagnosis, numbers: Mapping[str | None, str]) -> str:
 
 
 def likely(found: StepForecast) -> str:
-    """The likely step, with no more figures than its range deserves."""
-    return forecast_time(found.likely_ns, found)
+    """The likely step and its range, with no more figures than that deserves: `98 ms (92–104)`."""
+    span = Span(now=found.now_ns, low=found.low_ns, likely=found.likely_ns, high=found.high_ns)
+    return f"{units.forecast(span.likely, span)} ({units.between(span).partition(' ')[0]})"
 
 
 def alone(found: StepForecast) -> str:
     """What one fix by itself makes of the step: `likely 98 ms (92–104), −16 %`."""
     doubt = ", low certainty" if found.doubt else ""
-    return f"likely {likely(found)} ({between(found)}){doubt}, {units.signed_percent((found.likely_ns - found.now_ns) / found.now_ns, 0)}"
-
-
-def between(found: StepForecast) -> str:
-    """The range of a forecast: `86–95`."""
-    low, high = (forecast_time(ns, found).partition(" ")[0] for ns in (found.low_ns, found.high_ns))
-    return high if low == high else f"{low}–{high}"
-
-
-def forecast_time(ns: int, found: StepForecast) -> str:
-    """A forecast time in the unit of the step as it is now: tenths where its range is narrower than one unit."""
-    unit, length = units.scale(found.now_ns)
-    wide = found.high_ns - found.low_ns >= length and found.likely_ns >= SHORT * length
-    return f"{ns / length:,.{0 if wide else 1}f} {unit}"
+    return f"likely {likely(found)}{doubt}, {units.signed_percent((found.likely_ns - found.now_ns) / found.now_ns, 0)}"
 
 
 def written(changes: Sequence[PlanSetting]) -> Iterator[r.Written]:
