@@ -336,15 +336,16 @@ def _exchanges(rows: tuple[Communication, ...]) -> dict[str, FactValue]:
     return found
 
 
-SMALL_EXCHANGE = 0.1  # of the longest: what takes less moves counts, not tokens (as `reason.forecast.wiring.SMALL`)
+SMALL_EXCHANGE = 0.1  # of the longest: what takes less moves counts, not tokens
 
 
 def _typical_length(one: DeviceMeasure, kind: CommKind) -> int | None:
     """Median length of an exchange of this kind that moves more than counts, ns."""
     own = [number for number, lane in enumerate(one.exchanges.lanes) if lane.kind == kind]
     instances = one.exchanges.instances.filter(pl.col("lane").is_in(own))
-    lengths = [end - start for start, end in instances.select("start", "end").iter_rows()]
-    return integer_median([ns for ns in lengths if ns >= SMALL_EXCHANGE * max(lengths)]) if lengths else None
+    lengths = (instances["end"] - instances["start"]).to_list()
+    least = SMALL_EXCHANGE * max(lengths, default=0)
+    return integer_median([ns for ns in lengths if ns >= least]) if lengths else None
 
 
 _REDUCING = ("all_reduce", "reduce_scatter", "all_gather")

@@ -11,6 +11,7 @@ from typing import Literal
 
 import polars as pl
 
+from diagnose.measure.facts import SMALL_EXCHANGE
 from diagnose.measure.replay.graph import EDGES, Graph
 from diagnose.measure.replay.path import Times, replay, step_times
 from diagnose.model.statistics import integer_median
@@ -432,7 +433,6 @@ def delayed(graph: Graph, mask: pl.Series, until: pl.Series) -> Graph:
 
 # ---------------------------------------------------------------------------------------------------------------- taking turns
 
-SMALL = 0.1  # of the longest exchange of a pass: what takes less is no exchange of tokens
 SMALL_NS = 20_000  # compute between two exchanges of at most that goes with them: notifications, counts, layouts
 
 
@@ -508,7 +508,7 @@ def _blocks(nodes: Sequence[int], mask: Sequence[bool], begin: Sequence[int], en
 
     found = _joined([(mask[node], [node]) for node in nodes])
     longest = max((length(members) for exchange, members in found if exchange), default=0)
-    found = _joined([(exchange and length(members) > SMALL * longest, members) for exchange, members in found])
+    found = _joined([(exchange and length(members) > SMALL_EXCHANGE * longest, members) for exchange, members in found])
     inner = range(1, len(found) - 1)
     found = _joined(
         [(exchange or (number in inner and length(members) <= SMALL_NS), members) for number, (exchange, members) in enumerate(found)]
