@@ -125,9 +125,7 @@ def _held(
         "call",
         pl.col("awaited").alias("op"),
         pl.col("awaited_end").alias("freed"),
-        pl.lit("awaited", dtype=EdgeKind).alias("kind"),
-        pl.lit("end", dtype=After).alias("after"),
-        pl.col("guessed").alias("inferred"),
+        *_waits("awaited", inferred=pl.col("guessed")),
     )
     drained = (
         _last_ended(freeing, placed)
@@ -136,20 +134,25 @@ def _held(
             "call",
             "op",
             "freed",
-            pl.lit("awaited", dtype=EdgeKind).alias("kind"),
-            pl.lit("end", dtype=After).alias("after"),
-            pl.lit(value=True).alias("inferred"),
+            *_waits("awaited", inferred=True),
         )
     )
     full = queued.filter((pl.col("freed") > pl.col("start")) & (pl.col("freed") <= pl.col("end"))).select(
         "call",
         "op",
         "freed",
-        pl.lit("queue", dtype=EdgeKind).alias("kind"),
-        pl.lit("start", dtype=After).alias("after"),
-        pl.lit(value=False).alias("inferred"),
+        *_waits("queue", inferred=False),
     )
     return pl.concat([syncs, drained, full]).sort("call", "freed").unique("call", keep="last", maintain_order=True)
+
+
+def _waits(kind: str, *, inferred: bool | pl.Expr) -> list[pl.Expr]:
+    """The columns kind, after and inferred of waits of one kind: a queue has room when an operation begins, all else waits for ends."""
+    return [
+        pl.lit(kind, dtype=EdgeKind).alias("kind"),
+        pl.lit("start" if kind == "queue" else "end", dtype=After).alias("after"),
+        (inferred if isinstance(inferred, pl.Expr) else pl.lit(inferred)).alias("inferred"),
+    ]
 
 
 def _last_ended(calls: pl.DataFrame, placed: pl.DataFrame) -> pl.DataFrame:
@@ -195,9 +198,7 @@ def _awaited(
         .select(
             pl.col("awaited").alias("op"),
             "item",
-            pl.lit("awaited", dtype=EdgeKind).alias("kind"),
-            pl.lit("end", dtype=After).alias("after"),
-            pl.lit(value=True).alias("inferred"),
+            *_waits("awaited", inferred=True),
         )
     )
     begins = items.select(pl.col("item"), pl.col("start").alias("from"))
@@ -209,15 +210,11 @@ def _awaited(
         .select(
             "op",
             "item",
-            pl.lit("queue", dtype=EdgeKind).alias("kind"),
-            pl.lit("start", dtype=After).alias("after"),
-            pl.lit(value=False).alias("inferred"),
+            *_waits("queue", inferred=False),
         )
     )
     others = found_done.join(of_calls, on="call").join(begins, on="item")
-    done = others.filter(pl.col("end") <= pl.col("from")).select(
-        "op", "item", pl.lit("awaited", dtype=EdgeKind).alias("kind"), pl.lit("end", dtype=After).alias("after"), "inferred"
-    )
+    done = others.filter(pl.col("end") <= pl.col("from")).select("op", "item", *_waits("awaited", inferred=pl.col("inferred")))
     of_others = pl.col("item").is_in(pl.concat([waited["item"], polled["item"], done["item"]]).implode())
     contested = pl.concat([waited, polled, room.filter(of_others), done]).unique(["op", "item"], keep="first", maintain_order=True)
     return pl.concat([contested, room.filter(~of_others)])  # of room, an item waits for one operation
