@@ -179,9 +179,10 @@ class FixReader:
         assumed = self._assumed(spec, self.context.job)
         return list(dict.fromkeys(line for line in lines if line)) + ([f"{ASSUMED}{', '.join(assumed)}."] if assumed else [])
 
-    def _names(self, spec: FixSpec) -> list[str]:
-        """Columns that decide a fix, in order of appearance."""
-        texts = [*([spec.already_on] if spec.already_on else []), *(item.condition for item in (*spec.needs, *spec.conflicts))]
+    def _names(self, spec: FixSpec, *, hard: bool = False) -> list[str]:
+        """Columns that decide a fix, in order of appearance; of conditions that a fix waits for alone (`hard`)."""
+        conditions = [one.condition for one in (*spec.needs, *spec.conflicts) if one.gate == "hard" or not hard]
+        texts = [*([spec.already_on] if spec.already_on else []), *conditions]
         return list(dict.fromkeys(name for text in texts for name in self.context.rulebook.expression(text).names))
 
     def _settings_wanted(self, spec: FixSpec) -> list[str]:
@@ -192,12 +193,7 @@ class FixReader:
 
     def _facts_wanted(self, spec: FixSpec) -> list[str]:
         facts = self.context.rulebook.facts
-        texts = [
-            *([spec.already_on] if spec.already_on else []),
-            *(one.condition for one in (*spec.needs, *spec.conflicts) if one.gate == "hard"),
-        ]
-        names = dict.fromkeys(name for text in texts for name in self.context.rulebook.expression(text).names)
-        lacking = [name for name in names if name in facts and self.context.values.get(name) is None]
+        lacking = [name for name in self._names(spec, hard=True) if name in facts and self.context.values.get(name) is None]
         wanted = [name for name in lacking if facts[name].scope != "ranks"]  # facts of ranks only add notes; no fix waits for them
         return [f"{name} is not in the trace: {facts[name].null}." for name in wanted]
 
