@@ -9,18 +9,7 @@ from functools import partial
 from msgspec import structs
 
 from diagnose.document.device import Communication
-from diagnose.document.diagnosis import (
-    SCHEMA,
-    Capture,
-    DeviceInfo,
-    Diagnosis,
-    Fact,
-    JobRead,
-    LedgerEntry,
-    RankInfo,
-    TableCount,
-    Tool,
-)
+from diagnose.document.diagnosis import SCHEMA, Capture, DeviceInfo, Diagnosis, Fact, JobRead, LedgerEntry, RankInfo, TableCount, Tool
 from diagnose.document.ranks import RankProblem, Ranks
 from diagnose.job import Job, completed, sizes
 from diagnose.knowledge.load import Knowledge

@@ -252,7 +252,8 @@ def _within_two(here: Sequence[float], there: Sequence[float], design: Design, l
     groups = [(_gap(found), len(found[1]) / len(run)) for run in (first, second) if (found := two_groups(run)) is not None]
     if groups:  # a median may lie in either group, the more seldom the more steps its run has
         gap, upper = max(groups)
-        of_two = max(of_two, gap**2 * math.fsum(flips * (1 - flips) for run in (first, second) for flips in (majority(len(run), upper),)))
+        flips = [majority(len(run), upper) for run in (first, second)]
+        of_two = max(of_two, gap**2 * math.fsum(chance * (1 - chance) for chance in flips))
     known_steps = max(len(first), len(second)) > 1
     if min(len(first), len(second)) == 1 and spread <= limits.single_step.value:
         freedom = _KNOWN  # what is assumed is taken for known

@@ -102,9 +102,8 @@ class Replays:
         if doubt:
             worst = max(worst, now - round(far.worst * (now - told)))
         if 2 * best < told:
-            best = max(
-                best, min(told, _computes(ends.get("low", ends["likely"])))
-            )  # one device does it all, one after the other or side by side
+            computes = _computes(ends.get("low", ends["likely"]))  # one device does it all, one after the other or side by side
+            best = max(best, min(told, computes))
         span = Span(now=now, low=max(best, floor), likely=told, high=worst)
         cut = Fraction(now - span.likely, now - likely) if likely != now else Fraction(1)
         return Outcome(span=span, likely=ends["likely"], cut=cut, capped_by=ceilings if likely < floor else (), doubt=doubt)
