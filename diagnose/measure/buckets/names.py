@@ -159,11 +159,14 @@ def words_of(names: pl.Series, taxonomy: Taxonomy) -> pl.Series:
 
 
 def _template(name: pl.Expr) -> pl.Expr:
-    """The identifiers of a name's template arguments, without their namespaces and without what stands in parentheses."""
+    """The identifiers of a name's template arguments, without their namespaces and without what stands in parentheses.
+
+    A lambda has no name but that of the function that holds it.
+    """
     text = name.str.replace(r"^[^<]*", "").str.slice(0, LONGEST)
     for _ in range(_NESTED):
         text = text.str.replace_all(r"\([^()]*\)", "")
-    return text.str.replace_all(r"\w+::", "")
+    return text.str.replace_all(r"::[{\[]lambda", " {").str.replace_all(r"\w+::", "")
 
 
 def _first(identifiers: pl.Expr) -> pl.Expr:
