@@ -19,6 +19,7 @@ NAMES = {
     "void at::native::(anonymous namespace)::segment_reduce_forward_kernel<float>(float*)": "elementwise",
     "void at::native::vectorized_elementwise_kernel<4, at::native::hardsigmoid_kernel(at::TensorIteratorBase&)::{lambda()#1}::operator()() const::{lambda(float)#1}, std::array<char*, 2ul>>(int)": "activation",
     "void at::native::unrolled_elementwise_kernel_for_multi_outputs<2, at::native::fake_quantize_tensor_kernel_cuda(float)::[lambda() (instance 1)]>(int)": "quantize",
+    "void at::native::vectorized_elementwise_kernel<4, at::native::sigmoid_kernel_cuda(at::TensorIteratorBase&)::{lambda()#2}, std::array<char*, 2ul>>(int)": "elementwise",
     "void at::native::unrolled_elementwise_kernel<at::native::div_true_kernel_cuda(at::TensorIteratorBase&)::{lambda(float)#1}>(int)": "elementwise",
     # quantisation over the product that it feeds
     "void transformer_engine::group_row_col_rht_gemm_device_graph_safe<float>(int)": "quantize",
