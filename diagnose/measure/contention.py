@@ -2,11 +2,11 @@
 
 An exchange that compute hides takes SMs, memory bandwidth and power from it. What that costs no trace tells; it is estimated. Kernels of
 one name, grid and block are put apart by the share of their time in which transport ran: those that ran (almost) alone and those that
-ran beside it. One name serves products of several sizes, so where enough of them can be compared only those count as the same that run
-between the same two kernels. Where there are enough of either, the difference of their medians, over the time beside transport, is the
-share that is
-lost there. It is laid on all the time that kernels of this shape spent beside transport, and where a good part of all compute beside
-transport is of such shapes, on the rest too.
+ran beside it. One name serves products of several sizes, so those are compared that run between the same two kernels, on whatever stream;
+a shape that has too few of these is compared as a whole. What a step does once beside transport a capture of a few steps holds a few
+times: a shape may have so few where they are nearly equal, and all shapes together have enough. The difference of their medians, over the
+time beside transport, is the share that is lost there. It is laid on all the time that such kernels spent beside transport, and where a
+good part of all compute beside transport could be compared, on the rest too.
 """
 
 from __future__ import annotations
@@ -18,18 +18,23 @@ import polars as pl
 from diagnose.measure.steps import per_window
 from diagnose.model.intervals import merge
 
-AT_LEAST = 5  # analysis contract: kernels alone, and as many beside transport, that a comparison takes
+AT_LEAST = 5  # analysis contract: kernels alone, and as many beside transport, that a comparison takes, over all shapes
+# Of one shape at least so many, this project's choice: a capture of three steps, after warm-up, holds what each does once three times.
+OF_ONE_SHAPE = 3
 # This project's choices. Shares of a kernel's time beside transport: it runs alone up to the one, beside from the other on.
 ALONE, BESIDE = 0.1, 0.5
 # The middle half of durations spans at most this share of their median: otherwise kernels of one shape do unlike work.
 ALIKE_ALONE, ALIKE_BESIDE = 0.25, 0.5
+ALIKE_FEW = 0.1  # either of them, where there are fewer than `AT_LEAST` of one: a median of three is one of them
 EVEN = (
     0.25  # what transport slows down it slows down each time: the fastest tenth beside it lose at least this share of what the median does
 )
-FASTER = -0.05  # this project's choice: transport speeds nothing up, so what seems faster than that beside it did less work there
+# This project's choice. Transport speeds nothing up, so what seems faster than that beside it did less work there. It takes no more than
+# half of the device either (published: 15 to 24 % of its SMs, trace_rules/forecast.yaml), so what seems slower than that did more.
+FASTER, SLOWER = -0.05, 0.5
 SAMPLE = 0.25  # this project's choice: from this share of compute beside transport on what could be compared stands for the rest
 _SHAPE = ("name_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-_BETWEEN = (*_SHAPE, "before", "after")  # the kernels of compute next to it on its stream
+_BETWEEN = (*_SHAPE, "before", "after")  # the kernels of compute that begin next before and after it, on any stream
 
 
 def contention(inside: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame, together: pl.Series) -> pl.DataFrame:
@@ -39,11 +44,10 @@ def contention(inside: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame, 
     steps, with index; `work`: all operations; `together`: time per window in which compute and transport ran at once.
     """
     ran = _ran(inside, work)
-    same, rates = _comparable(ran)
+    known = _compared(ran)
     at_once = windows.select("index", together.alias("compute_beside_transport_ns"))
-    if rates.is_empty():
+    if known["rate"].null_count() == known.height:
         return at_once.with_columns(pl.lit(None, dtype=pl.Int64).alias(name) for name in ("compared_ns", "contention_ns"))
-    known = ran.filter(pl.col("beside") > 0).join(rates, on=same, how="left", nulls_equal=True)
     summed = known.group_by("index").agg(
         (pl.col("rate") * pl.col("beside")).round().cast(pl.Int64).sum().alias("lost"),
         pl.col("beside").filter(pl.col("rate").is_not_null()).sum().alias("known"),
@@ -66,8 +70,7 @@ def contention(inside: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame, 
 def losses(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """How much each operation of compute loses beside transport, as far as the trace tells: op, lost (ns)."""
     ran = _ran(inside, work)
-    same, rates = _comparable(ran)
-    known = ran.filter(pl.col("beside") > 0).join(rates, on=same, how="left", nulls_equal=True, maintain_order="left")
+    known = _compared(ran)
     compared, all_beside = int(known["beside"].filter(known["rate"].is_not_null()).sum()), int(known["beside"].sum())
     usual = 0.0
     if compared and SAMPLE * all_beside <= compared < all_beside:
@@ -82,7 +85,7 @@ def _ran(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     kernels = inside.filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel") & (pl.col("end") > pl.col("start")))
     beside = covered(kernels, merge(work.filter(pl.col("role") == "transport")))
     length = (pl.col("end") - pl.col("start")).alias("length")
-    next_to = (pl.col("name_id").shift(step).over("stream", order_by="start").alias(name) for step, name in ((1, "before"), (-1, "after")))
+    next_to = (pl.col("name_id").shift(step).alias(name) for step, name in ((1, "before"), (-1, "after")))
     return kernels.select("index", "op", *_SHAPE, *next_to, length, beside.alias("beside"))
 
 
@@ -118,13 +121,16 @@ def covered(kernels: pl.DataFrame, transport: pl.DataFrame) -> pl.Series:
     return until(kernels["end"]) - until(kernels["start"])
 
 
-def _comparable(ran: pl.DataFrame) -> tuple[Sequence[str], pl.DataFrame]:
-    """What makes kernels the same, and their rates: between the same two where enough can be compared so, otherwise shape alone."""
+def _compared(ran: pl.DataFrame) -> pl.DataFrame:
+    """What ran beside transport, with the rate at which it loses there: between the same two kernels, or where no kernel of its shape
+    could be compared so, by shape. Null: not known.
+    """
+    closely = _rates(ran, _BETWEEN)
+    by_shape = _rates(ran, _SHAPE).join(closely, on=_SHAPE, how="anti").rename({"rate": "by_shape"})
     beside = ran.filter(pl.col("beside") > 0)
-    rates = _rates(ran, _BETWEEN)
-    if int(beside.join(rates, on=_BETWEEN, how="semi", nulls_equal=True)["beside"].sum()) >= SAMPLE * int(beside["beside"].sum()):
-        return _BETWEEN, rates
-    return _SHAPE, _rates(ran, _SHAPE)
+    for same, rates in ((_BETWEEN, closely), (_SHAPE, by_shape)):
+        beside = beside.join(rates, on=same, how="left", nulls_equal=True, maintain_order="left")
+    return beside.with_columns(pl.coalesce("rate", "by_shape"))
 
 
 def _rates(ran: pl.DataFrame, same: Sequence[str]) -> pl.DataFrame:
@@ -146,11 +152,16 @@ def _rates(ran: pl.DataFrame, same: Sequence[str]) -> pl.DataFrame:
             length.filter(apart["beside"]).quantile(0.1).alias("fastest"),
         )
     )
-    enough = (pl.col("alone_n") >= AT_LEAST) & (pl.col("beside_n") >= AT_LEAST)
-    alike = (pl.col("alone_half") <= ALIKE_ALONE * pl.col("alone_median")) & (
-        pl.col("beside_half") <= ALIKE_BESIDE * pl.col("beside_median")
+    fewer = pl.min_horizontal("alone_n", "beside_n")
+    few = fewer < AT_LEAST
+    alike = pl.all_horizontal(
+        pl.col(f"{name}_half") <= pl.when(few).then(ALIKE_FEW).otherwise(most) * pl.col(f"{name}_median")
+        for name, most in (("alone", ALIKE_ALONE), ("beside", ALIKE_BESIDE))
     )
     slower = pl.col("beside_median") - pl.col("alone_median")
     even = (slower <= -FASTER * pl.col("alone_median")) | (pl.col("fastest") - pl.col("alone_median") >= EVEN * slower)
-    lost = (pl.col("beside_median") - pl.col("alone_median")) / (pl.col("beside_median") * pl.col("share"))
-    return grouped.filter(enough & alike & even).select(*same, lost.clip(-1, 1).alias("rate")).filter(pl.col("rate") >= FASTER)
+    rate = (slower / (pl.col("beside_median") * pl.col("share"))).alias("rate")
+    found = grouped.filter((fewer >= OF_ONE_SHAPE) & alike & even).with_columns(rate).filter(pl.col("rate").is_between(FASTER, SLOWER))
+    if min(int(found[f"{name}_n"].sum()) for name in apart) < AT_LEAST:
+        found = found.clear()
+    return found.select(*same, "rate")

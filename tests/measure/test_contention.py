@@ -40,6 +40,11 @@ def kernels(alone: Sequence[int], beside: Sequence[int], covered: float = 1.0, n
     return found
 
 
+def moved(items: Sequence[Item], ns: int) -> list[Item]:
+    """The same, later."""
+    return [replace(item, start=item.start + ns, end=item.end + ns) for item in items]
+
+
 def measured(one: Scene) -> dict[str, FactValue]:
     (device,) = one.measure()
     found = device_facts(device, device_records(device), KNOWLEDGE)
@@ -51,8 +56,8 @@ LOSSES: dict[str, tuple[list[int], list[int], float, int, float]] = {
     "half as long again": ([400] * 5, [600] * 5, 1.0, 1000, 1 / 3),
     "no difference": ([400] * 5, [400] * 5, 1.0, 0, 0.0),
     "hardly faster beside transport: nothing is lost": ([400] * 5, [390] * 5, 1.0, 0, 0.0),
-    # 600 of 800 beside transport: 400 of them are lost.
-    "beside transport for a part of its time": ([400] * 5, [800] * 5, 0.75, 2000, 400 / 600),
+    # 450 of 600 beside transport: 200 of them are lost.
+    "beside transport for a part of its time": ([400] * 5, [600] * 5, 0.75, 1000, 200 / 450),
     "the medians count": ([390, 400, 400, 400, 500], [600, 600, 600, 590, 700], 1.0, 1030, 1 / 3),
 }  # fmt: skip
 
@@ -74,6 +79,8 @@ UNKNOWN: dict[str, Scene] = {
     "unlike work of one shape": shaped(kernels([300, 300, 400, 500, 500], [600] * 5)),
     "some beside transport as fast as alone, the others half as long again: unlike work": shaped(kernels([400] * 5, [405] * 2 + [600] * 5)),
     "faster beside transport, so it did less work there": shaped(kernels([400] * 5, [300] * 5)),
+    "more than twice as long beside transport, so it did more work there": shaped(kernels([300] * 5, [700] * 5)),
+    "three of either, and no more of any other": shaped(kernels([400] * 3, [600] * 3)),
     "no transport": shaped(kernels([400] * 9, [])),
 }
 
@@ -86,8 +93,34 @@ def test_what_cannot_be_compared_is_not_known(one: Scene) -> None:
 @pytest.mark.parametrize(("others", "lost"), [(3, 1000 + 600), (15, 1000 + 3000), (16, 1000)])
 def test_what_could_be_compared_stands_for_the_rest_where_it_is_a_good_part(others: int, lost: int) -> None:
     """Of 3 000 ns beside transport a third is lost; `others` never ran alone, for 600 ns each: with 16 of them the sample is too small."""
-    unknown = [replace(item, start=item.start + 20_000, end=item.end + 20_000) for item in kernels([], [600] * others, name="norm")]
+    unknown = moved(kernels([], [600] * others, name="norm"), 20_000)
     assert measured(shaped([*kernels([400] * 5, [600] * 5), *unknown]))["contention_ns"] == pytest.approx(lost, abs=3)
+
+
+def test_what_a_step_does_once_is_compared_where_all_that_could_be_is_enough() -> None:
+    """Of each of two shapes three alone and three beside: six of either. Of the third, the spread of what ran alone is a quarter."""
+    items = [*kernels([400] * 3, [600] * 3), *moved(kernels([300] * 3, [400] * 3, name="norm"), 10_000)]
+    found = measured(shaped(items))
+    assert found["contention_ns"] == pytest.approx(3 * 200 + 3 * 100, abs=3)
+    unlike = moved(kernels([400, 400, 500, 500], [600] * 4, name="elementwise"), 20_000)
+    assert found["contention_loss_share"] == pytest.approx(900 / 3000, abs=1e-3)
+    assert measured(shaped([*items, *unlike]))["contention_loss_share"] == pytest.approx(900 / 3000, abs=0.04)  # it counts as the rest
+
+
+def test_products_of_two_sizes_are_told_apart_by_what_runs_between_them_on_another_stream() -> None:
+    """A layer: a product of 500 ns, an activation on another stream, a product of 250 ns; on their own stream products follow products."""
+    items: list[Item] = []
+    for layer in range(8):
+        start, slow = layer * 2 * PERIOD, 1.25 if layer in {3, 4, 5} else 1.0
+        first, second = round(500 * slow), round(250 * slow)
+        items += [run("gemm", start, start + first, start), run("elementwise", start + 900, start + 910, start + 5, stream=8)]
+        items += [run("gemm", start + PERIOD, start + PERIOD + second, start + 10)]
+        if slow > 1:
+            items += [run("nccl", start, start + first, start + 15, stream=20)]
+            items += [run("nccl", start + PERIOD, start + PERIOD + second, start + 20, stream=20)]
+    found = measured(shaped(items))
+    assert found["contention_loss_share"] == pytest.approx(0.2, abs=1e-3)
+    assert found["contention_ns"] == pytest.approx(3 * (125 + 62.5), abs=3)
 
 
 def test_products_of_two_sizes_that_share_a_name_are_told_apart_by_what_runs_next_to_them() -> None:
