@@ -375,6 +375,7 @@ def _kernels(one: DeviceMeasure) -> dict[str, FactValue]:
         "opaque_graph_share": _share(opaque, summed["work_ns"]),
         "expert_gemm_grouped_share": _share(summed["expert_grouped_ns"], summed["expert_work_ns"]),
         "contention_loss_share": _share(summed["contention_ns"], summed["compared_ns"]),
+        "contention_known_share": _share(summed["compared_ns"] or None, summed["compute_beside_transport_ns"]),
     }
 
 

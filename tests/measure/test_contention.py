@@ -18,7 +18,7 @@ from tests.builders.facts import facts
 from tests.builders.scene import KNOWLEDGE, Item, Scene, run, scene
 
 PERIOD = 1000
-NAMES = ("contention_ns", "contention_share", "contention_loss_share", "compute_beside_transport_ns")
+NAMES = ("contention_ns", "contention_share", "contention_loss_share", "contention_known_share", "compute_beside_transport_ns")
 
 
 def shaped(items: Sequence[Item], *, grid: bool = True) -> Scene:
@@ -87,14 +87,16 @@ UNKNOWN: dict[str, Scene] = {
 
 @pytest.mark.parametrize("one", UNKNOWN.values(), ids=UNKNOWN)
 def test_what_cannot_be_compared_is_not_known(one: Scene) -> None:
-    assert [measured(one)[name] for name in NAMES[:3]] == [None, None, None]
+    assert [measured(one)[name] for name in NAMES[:4]] == [None] * 4
 
 
-@pytest.mark.parametrize(("others", "lost"), [(3, 1000 + 600), (15, 1000 + 3000), (16, 1000)])
-def test_what_could_be_compared_stands_for_the_rest_where_it_is_a_good_part(others: int, lost: int) -> None:
+@pytest.mark.parametrize(("others", "lost", "known"), [(3, 1000 + 600, 1), (15, 1000 + 3000, 1), (16, 1000, 5 / 21)])
+def test_what_could_be_compared_stands_for_the_rest_where_it_is_a_good_part(others: int, lost: int, known: float) -> None:
     """Of 3 000 ns beside transport a third is lost; `others` never ran alone, for 600 ns each: with 16 of them the sample is too small."""
     unknown = moved(kernels([], [600] * others, name="norm"), 20_000)
-    assert measured(shaped([*kernels([400] * 5, [600] * 5), *unknown]))["contention_ns"] == pytest.approx(lost, abs=3)
+    found = measured(shaped([*kernels([400] * 5, [600] * 5), *unknown]))
+    assert found["contention_ns"] == pytest.approx(lost, abs=3)
+    assert found["contention_known_share"] == pytest.approx(known, abs=1e-3)
 
 
 def test_what_a_step_does_once_is_compared_where_all_that_could_be_is_enough() -> None:
