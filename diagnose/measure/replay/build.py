@@ -7,6 +7,8 @@ no edge explains stays with the node as its delay, and an edge that the times co
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 
 from diagnose.knowledge.taxonomy import HostRules
@@ -45,28 +47,28 @@ def graph_of(
     shown = work.head(work["start"].search_sorted(until, side="right"))
     shown = shown.with_columns(_phases(shown, repeated))
     threads = threads_of(trace, shown, host, rules, rank, until)
-    found = links(_with_calls(shown, threads.launched), prepare(work, waits), threads.calls, sm_count)
+    found = links(_with_calls(shown, threads.launched), prepare(work, _resolved(waits)), threads.calls, sm_count)
     edges, launches = _edges(found, threads), len(found.launches)
     del found
     begins = pl.concat([threads.items["start"], shown["start"]])
-    spent = pl.concat([threads.items["end"], shown["end"]]) - begins
-    edges, places = _in_order(begins, edges)
-    begins, spent = (_moved(values, places) for values in (begins, spent))
-    reached = _reached(begins, spent, edges)
-    told = reached <= begins.gather(edges["dst"])  # what the measured times contradict is no edge
-    edges, reached = edges.filter(told), reached.filter(told)
-    delay = _delays(begins, edges["dst"], reached)
-    del reached, told
-    nodes = _nodes(shown, threads, classes, lost)
-    nodes = nodes.select(pl.all().gather(_inverse(places))).with_columns(
-        begins.alias("start"), spent.alias("duration"), delay.alias("delay"), _step_of(begins, windows).alias("step")
+    ends = pl.concat([threads.items["end"], shown["end"]])
+    edges, order = _in_order(begins, ends, edges)
+    nodes, places = _nodes(shown, threads, classes, lost)[order], _inverse(order)
+    del threads
+    begins, spent = begins.gather(order), (ends - begins).gather(order)
+    nodes = nodes.with_columns(
+        begins.alias("start"),
+        spent.alias("duration"),
+        _delays(begins, edges["dst"], edges["reached"]).alias("delay"),
+        _step_of(begins, windows).alias("step"),
+        pl.lit(None, dtype=NODES["instance"]).alias("instance"),
     )
     steps = _steps(shown, windows, places)
     return Graph(
         rank=rank,
         device=device,
         nodes=nodes.select(pl.col(name).cast(kind) for name, kind in NODES.items()),
-        edges=edges,
+        edges=edges.select(list(EDGES)),
         steps=steps,
         names=trace.names.select("id", "text").filter(pl.col("id").is_in(nodes["name_id"].unique().implode())),
         classes=classes.select("class_id", "operation", "backend"),
@@ -75,23 +77,31 @@ def graph_of(
     )
 
 
+def _resolved(waits: StreamWaits) -> StreamWaits:
+    """The waits whose record is known: no edge can be drawn of another."""
+    return replace(waits, stream_waits=waits.stream_waits.filter(pl.col("record_correlation").is_not_null()))
+
+
 def _phases(work: pl.DataFrame, repeated: pl.Series) -> pl.Series:
     """The phase of each operation, where recompute is what `repeated` says: what else is called so is part of backward.
 
     What is no compute belongs to a repetition where it was launched between two of its operations.
     """
+    said, backward = work["phase"], pl.lit("backward", dtype=work.schema["phase"])
+    phase = pl.select(pl.when(said == "recompute").then(backward).otherwise(said).alias("phase")).to_series()
+    if repeated.is_empty():
+        return phase
     again = pl.col("op").is_in(repeated.implode())
     computes = pl.col("role") == "compute"
     launched = (
-        work.select("op", "role", "phase", again.alias("again"), pl.coalesce("call_start", "start").alias("at"), "start")
+        work.select("op", "role", again.alias("again"), pl.coalesce("call_start", "start").alias("at"), "start")
         .sort("at", "start", "op")
         .with_columns(pl.when(computes).then("again").alias("known"))
         .with_columns(pl.col("known").forward_fill().alias("before"), pl.col("known").backward_fill().alias("after"))
     )
     inside = pl.when(computes).then("again").otherwise(pl.col("before") & pl.col("after")).fill_null(value=False)
-    said = pl.col("phase") == "recompute"
-    phase = pl.when(inside).then(pl.lit("recompute")).when(said).then(pl.lit("backward")).otherwise(pl.col("phase").cast(pl.String))
-    return launched.select("op", phase.cast(work.schema["phase"]).alias("phase")).sort("op")["phase"]
+    repeats = launched.filter(inside)["op"]
+    return phase.scatter(repeats, pl.repeat("recompute", len(repeats), dtype=phase.dtype, eager=True))
 
 
 def _with_calls(work: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
@@ -105,93 +115,98 @@ _TOLD = ("bucket", "role", "phase", "comm")  # what is told of an operation, and
 
 def _nodes(work: pl.DataFrame, threads: Threads, classes: pl.DataFrame, lost: pl.DataFrame) -> pl.DataFrame:
     """What NODES tells of all nodes but when: those of the threads as they come, then the operations."""
-    kinds = classes.select("class_id", pl.when(pl.col("role") == "transport").then(pl.col("kind")).alias("comm"))
-    replayed = pl.col("graph_node").is_not_null() & (pl.col("correlation").is_null() | ~pl.col("correlation").is_first_distinct())
-    lanes = threads.items["thread"].n_unique()
-    streams = work.select("stream").unique().sort("stream").with_row_index("lane", offset=lanes)
-    nothing = pl.lit(None)
-    ops = (
-        work.select("op", "stream", "name_id", "class_id", *_TOLD[:3], "copy_kind", replayed.fill_null(value=False).alias("replayed"))
-        .join(kinds, on="class_id", how="left", maintain_order="left")
-        .join(streams, on="stream", how="left", nulls_equal=True, maintain_order="left")
-        .join(lost.select(pl.col("op").cast(pl.UInt32), "lost"), on="op", how="left", maintain_order="left")
-        .select(
-            pl.lit("op").alias("kind"),
-            "lane",
-            "lost",
-            "op",
-            "name_id",
-            "class_id",
-            *_TOLD,
-            pl.col("copy_kind").alias("copy"),
-            nothing.alias("cause"),
-            "replayed",
-        )
-        .select(pl.col(name).cast(NODES[name]) for name in _OF_NODES)
-    )
-    first = threads.launched.sort("op").unique("call", keep="first")
-    calls = pl.repeat(None, threads.calls.height, dtype=pl.UInt32, eager=True).scatter(first["call"], first["op"])
-    numbered = threads.items.select("kind", pl.col("thread").rle_id().alias("lane"), "name_id", "cause")  # in order of their threads
-    launching = numbered.with_columns(calls.gather(threads.items["call"]).alias("next"))
-    items = launching.with_columns(pl.col("next").fill_null(strategy="backward").over("lane"))
-    host = items.with_columns(ops[name].gather(items["next"]).alias(name) for name in _TOLD).select(
+    ops, items = _op_nodes(work, classes, lost, lanes=threads.items["thread"].n_unique()), threads.items
+    nobody = pl.repeat(None, threads.calls.height, dtype=pl.UInt32, eager=True)
+    calls = nobody.scatter(threads.launching["call"], threads.launching["op"])
+    following = items.select(pl.col("thread").rle_id().alias("lane"), calls.gather(items["call"]).alias("next"))  # in order of their threads
+    following = following.with_columns(pl.col("next").fill_null(strategy="backward").over("lane"))
+    host = items.select(
         "kind",
-        "lane",
-        nothing.alias("lost"),
-        nothing.alias("op"),
+        following["lane"].cast(NODES["lane"]),
         "name_id",
-        nothing.alias("class_id"),
-        *_TOLD,
-        nothing.alias("copy"),
         "cause",
+        *(pl.lit(None, dtype=NODES[name]).alias(name) for name in ("lost", "op", "class_id", "copy")),
         pl.lit(value=False).alias("replayed"),
+    ).hstack(ops.select(_TOLD)[following["next"]])
+    return pl.concat([host.select(ops.columns), ops])
+
+
+def _op_nodes(work: pl.DataFrame, classes: pl.DataFrame, lost: pl.DataFrame, *, lanes: int) -> pl.DataFrame:
+    """The operations as nodes: what NODES tells of them but when. `lanes`: of the host."""
+    kinds = classes.select("class_id", pl.when(pl.col("role") == "transport").then(pl.col("kind")).cast(NODES["comm"]).alias("comm"))
+    streams = work.select(pl.col("stream").unique()).sort("stream").with_row_index("lane", offset=lanes)
+    lost = lost.filter(pl.col("op") < work.height)  # others lie behind the last kept step
+    return work.select(
+        pl.lit("op", dtype=NODES["kind"]).alias("kind"),
+        work.select("stream").join(streams, on="stream", how="left", nulls_equal=True, maintain_order="left")["lane"].cast(NODES["lane"]),
+        "name_id",
+        pl.lit(None, dtype=NODES["cause"]).alias("cause"),
+        pl.repeat(None, work.height, dtype=NODES["lost"], eager=True).scatter(lost["op"], lost["lost"]).alias("lost"),
+        "op",
+        pl.col("class_id").cast(NODES["class_id"]),
+        pl.col("copy_kind").alias("copy"),
+        _replayed(work).alias("replayed"),
+        *(pl.col(name).cast(NODES[name]) for name in ("bucket", "role", "phase")),
+        work.select("class_id").join(kinds, on="class_id", how="left", maintain_order="left")["comm"],
     )
-    every = pl.concat([host.select(pl.col(name).cast(NODES[name]) for name in _OF_NODES), ops])
-    return every.with_columns(nothing.cast(NODES["instance"]).alias("instance"))
 
 
-_OF_NODES = ("kind", "lane", "lost", "op", "name_id", "class_id", *_TOLD, "copy", "cause", "replayed")
+def _replayed(work: pl.DataFrame) -> pl.Series:
+    """Which operations a CUDA graph launched after its first node."""
+    if work["graph_node"].null_count() == work.height:
+        return pl.repeat(value=False, n=work.height, eager=True)
+    first = work["correlation"].is_first_distinct() & work["correlation"].is_not_null()
+    return work["graph_node"].is_not_null() & ~first
 
 
 def _step_of(moments: pl.Series, windows: pl.DataFrame) -> pl.Series:
-    """The index of the kept step in which each moment lies; null outside."""
-    place = windows["start"].search_sorted(moments, side="right").cast(pl.Int64) - 1
-    row = place.clip(0)
-    inside = (place >= 0) & (moments < windows["end"].gather(row))
-    return pl.select(pl.when(inside).then(windows["index"].gather(row)).cast(pl.Int32)).to_series()
+    """The index of the kept step in which each of `moments` (in order) lies; null outside."""
+    parts, reached = list[pl.Series](), 0
+    rows = windows.select("index", *(moments.search_sorted(windows[edge]).alias(edge) for edge in ("start", "end")))
+    for index, first, until in [*rows.iter_rows(), (None, len(moments), len(moments))]:
+        parts.append(pl.repeat(None, first - reached, dtype=pl.Int32, eager=True))
+        parts.append(pl.repeat(index, until - first, dtype=pl.Int32, eager=True))
+        reached = until
+    return pl.concat(parts, rechunk=True)
 
 
 def _edges(found: Links, threads: Threads) -> pl.DataFrame:
     """All edges with their nodes as `_nodes` numbers them: an operation stands behind all of the host's."""
     first = threads.items.height
-    ends = threads.calls.select("call", "first", "last")
-    zero = pl.lit(0, dtype=pl.Int64).alias("lag")
-    host = threads.edges.select("src", "dst", pl.lit("end", dtype=EDGES["after"]).alias("after"), zero, "kind", "inferred")
-    issue = found.launches.join(ends, on="call").select(
-        pl.when(pl.col("after") == "end").then("last").otherwise("first").alias("src"),
-        (pl.col("op") + first).alias("dst"),
+    item, zero = pl.UInt32, pl.lit(0, dtype=pl.Int64).alias("lag")
+    op = (pl.col("op").cast(item) + first).alias
+    calls, launches = threads.calls, found.launches
+    issue = launches.select(
+        pl.when(pl.col("after") == "end").then(calls["last"].gather(launches["call"])).otherwise(calls["first"].gather(launches["call"])).alias("src"),
+        op("dst"),
         "after",
         "lag",
         pl.lit("issue", dtype=EDGES["kind"]).alias("kind"),
         pl.lit(value=False).alias("inferred"),
     )
+    host = threads.edges.select("src", "dst", pl.lit("end", dtype=EDGES["after"]).alias("after"), zero, "kind", "inferred")
     device = found.edges.with_columns(pl.col("src", "dst") + first)
-    awaited = threads.awaited.select((pl.col("op") + first).alias("src"), pl.col("item").alias("dst"), "after", zero, "kind", "inferred")
+    awaited = threads.awaited.select(op("src"), pl.col("item").alias("dst"), "after", zero, "kind", "inferred")
     return pl.concat(part.select(pl.col(name).cast(kind) for name, kind in EDGES.items()) for part in (host, issue, device, awaited))
 
 
-def _in_order(start: pl.Series, edges: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
-    """Edges between nodes by start, what others wait for first; and the place of each node in that order.
+def _in_order(start: pl.Series, end: pl.Series, edges: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
+    """Edges between nodes by start, what others wait for first, with `reached`: when each lets its node begin, by the measured times; and
+    the nodes in that order.
 
-    An edge from a node that begins later than the one that waits for it is left out.
+    What the measured times contradict is no edge and left out, as is an edge from a node that begins later than the one that waits for it.
     """
     early, late = start.gather(edges["src"]), start.gather(edges["dst"])
-    layer = _layers(len(start), edges.filter(early == late))
-    order = pl.DataFrame({"key": start * TIES + layer}).with_row_index("old").sort("key", maintain_order=True)["old"]
+    ties = edges.filter(early == late)
+    key = start if ties.is_empty() else start * TIES + _layers(len(start), ties)
+    order = key.to_frame("start").select(pl.arg_sort_by("start", maintain_order=True)).to_series()
     place = _inverse(order)
-    forward = edges.filter(early <= late)
-    renamed = forward.with_columns(place.gather(forward[end]).alias(end) for end in ("src", "dst"))
-    return renamed.filter(pl.col("src") < pl.col("dst")).sort("dst", maintain_order=True), place
+    edges = edges.with_columns(
+        (pl.when(pl.col("after") == "end").then(end.gather(edges["src"])).otherwise(early) + pl.col("lag")).alias("reached")
+    )
+    edges = edges.filter((early <= late) & (edges["reached"] <= late))
+    edges = edges.with_columns(place.gather(edges[side]).alias(side) for side in ("src", "dst"))
+    return edges.filter(pl.col("src") < pl.col("dst")).sort("dst", maintain_order=True), order
 
 
 def _inverse(order: pl.Series) -> pl.Series:
@@ -199,16 +214,9 @@ def _inverse(order: pl.Series) -> pl.Series:
     return pl.zeros(len(order), dtype=pl.UInt32, eager=True).scatter(order, pl.int_range(len(order), dtype=pl.UInt32, eager=True))
 
 
-def _moved(values: pl.Series, places: pl.Series) -> pl.Series:
-    """Every value at its new place."""
-    return pl.zeros(len(values), dtype=values.dtype, eager=True).scatter(places, values)
-
-
 def _layers(height: int, ties: pl.DataFrame) -> pl.Series:
     """How many nodes that begin at the same moment each one waits for, one after the other."""
-    if ties.is_empty():
-        return pl.repeat(0, height, dtype=pl.Int32, eager=True)
-    layers = [0] * height
+    layers = dict.fromkeys([*ties["src"].to_list(), *ties["dst"].to_list()], 0)
     pairs = list(zip(ties["src"].to_list(), ties["dst"].to_list(), strict=True))
     for _ in range(TIES):
         changed = False
@@ -218,13 +226,7 @@ def _layers(height: int, ties: pl.DataFrame) -> pl.Series:
                 changed = True
         if not changed:
             break
-    return pl.Series("layer", layers, dtype=pl.Int32)
-
-
-def _reached(start: pl.Series, spent: pl.Series, edges: pl.DataFrame) -> pl.Series:
-    """When each edge lets its node begin, by the measured times."""
-    after = pl.when(edges["after"] == "end").then(spent.gather(edges["src"])).otherwise(0)
-    return start.gather(edges["src"]) + pl.select(after).to_series() + edges["lag"]
+    return pl.zeros(height, dtype=pl.Int64, eager=True).scatter(list(layers), list(layers.values()))
 
 
 def _delays(start: pl.Series, at: pl.Series, reached: pl.Series) -> pl.Series:

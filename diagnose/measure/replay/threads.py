@@ -36,7 +36,7 @@ class Threads:
     `items`: nodes in order of thread and time: item (row number), thread, start, end, kind (host or call), name_id, cause, call, piece.
     `calls`: call (row number), thread, start, end, first, last (items), correlation, name_id. `edges` between items: src, dst, kind,
     inferred (lag 0, after the end). `awaited`: op, item, kind (awaited or queue), after, inferred: what an item waits for on the device.
-    `launched`: op, call that launched it, where known.
+    `launched`: op, call that launched it, where known; `launching`: the first of them for each call that launched any, in order of calls.
     """
 
     items: pl.DataFrame
@@ -44,6 +44,7 @@ class Threads:
     edges: pl.DataFrame
     awaited: pl.DataFrame
     launched: pl.DataFrame
+    launching: pl.DataFrame
 
 
 def threads_of(trace: Trace, work: pl.DataFrame, host: HostActivity, rules: HostRules, rank: int, until: int) -> Threads:
@@ -55,8 +56,11 @@ def threads_of(trace: Trace, work: pl.DataFrame, host: HostActivity, rules: Host
     roles = call_roles(trace.names, calls, rules)
     frees = trace.names.filter(pl.col("text").str.contains(rules.call_pattern("allocator", "device")))["id"]
     freeing = calls.filter(pl.col("name_id").is_in(frees.implode()))
-    queued = _queue(calls, placed)
-    held = _held(calls, placed, host, trace.calls.filter(pl.col("rank") == rank), freeing, queued)
+    by_call = placed.select("op", "call", pl.col("start").alias("freed")).drop_nulls("call")
+    launching = _first(by_call, calls.height)
+    queued = _queue(calls, launching)
+    issued = placed.filter(pl.col("call_start").is_not_null()).sort("call_start", maintain_order=True)
+    held = _held(calls, placed, issued, host, trace.calls.filter(pl.col("rank") == rank), freeing, queued)
     gaps = _gaps(calls, computing)
     pieces = _pieces(gaps, host, computing)
     items = _items(calls, held, pieces, roles, host)
@@ -67,8 +71,9 @@ def threads_of(trace: Trace, work: pl.DataFrame, host: HostActivity, rules: Host
         items=items,
         calls=calls,
         edges=_order(items, calls, gaps),
-        awaited=_awaited(items, calls, held, pieces, queued, _found_done(calls, freeing, placed, trace, roles, rank)),
-        launched=placed.select("op", "call").drop_nulls("call"),
+        awaited=_awaited(items, calls, held, pieces, queued, _found_done(calls, freeing, issued, trace, roles, rank)),
+        launched=by_call.select("op", "call"),
+        launching=launching.select("op", "call"),
     )
 
 
@@ -96,15 +101,29 @@ def _outer(calls: pl.DataFrame, threads: pl.Series) -> pl.DataFrame:
     return outer.select("thread", begun, "end", "name_id", "correlation").with_row_index("call")
 
 
+def _first(launched: pl.DataFrame, calls: int) -> pl.DataFrame:
+    """Of what each of so many calls launched what began first, in order of calls; `launched` in order of start."""
+    row = pl.repeat(None, calls, dtype=pl.UInt32, eager=True).scatter(launched["call"], pl.int_range(launched.height, dtype=pl.UInt32, eager=True))
+    if len(row) - row.null_count() == launched.height:  # each call launched one at most
+        return launched[row.drop_nulls()]
+    return launched.unique("call", keep="first", maintain_order=True).sort("call")
+
+
 # ------------------------------------------------------------------------------------------------ calls that waited
 
 
 def _held(
-    calls: pl.DataFrame, placed: pl.DataFrame, host: HostActivity, every: pl.DataFrame, freeing: pl.DataFrame, queued: pl.DataFrame
+    calls: pl.DataFrame,
+    placed: pl.DataFrame,
+    issued: pl.DataFrame,
+    host: HostActivity,
+    every: pl.DataFrame,
+    freeing: pl.DataFrame,
+    queued: pl.DataFrame,
 ) -> pl.DataFrame:
     """The calls that waited for the device: call, op, freed (when they could go on), kind, after, inferred. One row per call.
 
-    `queued` as `_queue` gives it.
+    `issued`: the operations of `placed` of which the call is known, in its order; `queued` as `_queue` gives it.
     """
     waited = host.blocked.filter(pl.col("awaited").is_not_null() & pl.col("awaited").is_in(placed["op"].implode()))
     threads = (
@@ -128,7 +147,7 @@ def _held(
         *_waits("awaited", inferred=pl.col("guessed")),
     )
     drained = (
-        _last_ended(freeing, placed)
+        _last_ended(freeing, issued)
         .filter((pl.col("freed") > pl.col("start")) & (pl.col("freed") <= pl.col("end")))
         .select(
             "call",
@@ -155,26 +174,21 @@ def _waits(kind: str, *, inferred: bool | pl.Expr) -> list[pl.Expr]:
     ]
 
 
-def _last_ended(calls: pl.DataFrame, placed: pl.DataFrame) -> pl.DataFrame:
-    """What ends last of all that had been launched before each call: call, start, end, op, freed."""
-    ordered = placed.filter(pl.col("call_start").is_not_null()).sort("call_start").select("op", "call_start", pl.col("end").alias("done"))
-    latest = pl.col("done").cum_max()
-    reached = ordered.select("call_start", latest.alias("freed"), pl.when(pl.col("done") == latest).then("op").forward_fill().alias("op"))
+def _last_ended(calls: pl.DataFrame, issued: pl.DataFrame) -> pl.DataFrame:
+    """What ends last of all that had been launched before each call: call, start, end, op, freed. `issued` in order of their calls."""
+    ordered = issued.head(0 if calls.is_empty() else issued.height)
+    latest = pl.col("end").cum_max()
+    reached = ordered.select("call_start", latest.alias("freed"), pl.when(pl.col("end") == latest).then("op").forward_fill().alias("op"))
     return (
         calls.select("call", "start", "end").sort("start").join_asof(reached, left_on="start", right_on="call_start", strategy="backward")
     )
 
 
-def _queue(calls: pl.DataFrame, placed: pl.DataFrame) -> pl.DataFrame:
+def _queue(calls: pl.DataFrame, launching: pl.DataFrame) -> pl.DataFrame:
     """Which operation has to begin before a launching call finds room: call, start, end, op, freed. Empty where the limit is another."""
-    launches = (
-        placed.select("call", "op", pl.col("start").alias("freed"))
-        .drop_nulls("call")
-        .sort("freed", maintain_order=True)
-        .unique("call", keep="first", maintain_order=True)
-    )
-    ordered = calls.select("call", "start", "end").join(launches, on="call").sort("start", "call")
-    limited = ordered.with_columns(pl.col("op", "freed").shift(QUEUE)).drop_nulls("op")
+    times = calls.select("start", "end")[launching["call"]]
+    ordered = launching.select("call", "op", "freed").hstack(times).sort("start", maintain_order=True)
+    limited = ordered.select("call", "start", "end", pl.col("op", "freed").shift(QUEUE)).slice(QUEUE)
     if int((limited["freed"] > limited["end"]).sum()) > BROKEN * limited.height:
         return limited.clear()
     return limited.filter(pl.col("freed") <= pl.col("end"))
@@ -190,42 +204,34 @@ def _awaited(
 ) -> pl.DataFrame:
     """What items wait for on the device, those that found it done included: a faster host would have to wait."""
     columns = ["op", "item", "kind", "after", "inferred"]
-    of_calls = calls.select("call", pl.col("last").alias("item"))
-    waited = held.join(of_calls, on="call").select(columns)
+    waited = held.with_columns(calls["last"].gather(held["call"]).alias("item")).select(columns)
     polled = (
         items.filter(pl.col("piece") < 0)
         .join(pieces.filter(pl.col("awaited").is_not_null()).select("call", "piece", "awaited"), on=["call", "piece"])
-        .select(
-            pl.col("awaited").alias("op"),
-            "item",
-            *_waits("awaited", inferred=True),
-        )
+        .select(pl.col("awaited").alias("op"), "item", *_waits("awaited", inferred=True))
     )
-    begins = items.select(pl.col("item"), pl.col("start").alias("from"))
-    room = (
-        queued.join(held.filter(pl.col("kind") == "queue"), on="call", how="anti")
-        .join(calls.select("call", pl.col("first").alias("item")), on="call")
-        .join(begins, on="item")
-        .filter(pl.col("freed") <= pl.col("from"))
-        .select(
-            "op",
-            "item",
-            *_waits("queue", inferred=False),
-        )
-    )
-    others = found_done.join(of_calls, on="call").join(begins, on="item")
-    done = others.filter(pl.col("end") <= pl.col("from")).select("op", "item", *_waits("awaited", inferred=pl.col("inferred")))
+    waiting = pl.repeat(value=False, n=calls.height, eager=True).scatter(held.filter(pl.col("kind") == "queue")["call"], True)  # noqa: FBT003
+    room = _in_time(queued.filter(~waiting.gather(queued["call"])), "freed", calls["first"], items["start"])
+    room = room.select("op", "item", *_waits("queue", inferred=False))
+    done = _in_time(found_done, "end", calls["last"], items["start"])
+    done = done.select("op", "item", *_waits("awaited", inferred=pl.col("inferred")))
     of_others = pl.col("item").is_in(pl.concat([waited["item"], polled["item"], done["item"]]).implode())
     contested = pl.concat([waited, polled, room.filter(of_others), done]).unique(["op", "item"], keep="first", maintain_order=True)
     return pl.concat([contested, room.filter(~of_others)])  # of room, an item waits for one operation
 
 
+def _in_time(waits: pl.DataFrame, moment: str, items: pl.Series, starts: pl.Series) -> pl.DataFrame:
+    """The rows of which `moment` had come when the item of their call began, with it. `items`: of each call; `starts`: of each item."""
+    item = items.gather(waits["call"]).alias("item")
+    return waits.with_columns(item).filter(waits[moment] <= starts.gather(item))
+
+
 def _found_done(
-    calls: pl.DataFrame, freeing: pl.DataFrame, placed: pl.DataFrame, trace: Trace, roles: pl.DataFrame, rank: int
+    calls: pl.DataFrame, freeing: pl.DataFrame, issued: pl.DataFrame, trace: Trace, roles: pl.DataFrame, rank: int
 ) -> pl.DataFrame:
     """The last operations that had been launched before a synchronising call on what it waits for: call, op, end, inferred.
 
-    `freeing`: calls that wait for the whole device, too.
+    `freeing`: calls that wait for the whole device, too; `issued`: operations in order of their calls.
     """
     ids = roles.filter(pl.col("host_role") == "synchronise")["name_id"]
     syncs = calls.filter(pl.col("name_id").is_in(ids.implode()))
@@ -235,7 +241,7 @@ def _found_done(
         on="correlation",
         how="inner",
     )
-    issued = placed.filter(pl.col("call").is_not_null()).select("op", "end", "stream", "call_start").sort("call_start")
+    issued = issued.filter(pl.col("call").is_not_null()).select("op", "end", "stream", "call_start")
     of_stream = (
         named.filter(pl.col("stream").is_not_null() & (pl.col("kind") == "stream_sync"))
         .select("call", "start", "stream")
@@ -389,60 +395,52 @@ def _segments(host: HostActivity) -> pl.DataFrame:
 def _items(calls: pl.DataFrame, held: pl.DataFrame, pieces: pl.DataFrame, roles: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
     """The nodes of the threads, in order of thread and time."""
     role = pl.col("host_role")
-    cause = (
-        pl.when(role == "allocator")
-        .then(pl.lit("allocator"))
-        .when(role == "synchronise")
-        .then(pl.lit("host_sync"))
-        .otherwise(pl.lit("launch"))
-    )
+    cause = pl.when(role == "allocator").then(_cause("allocator")).when(role == "synchronise").then(_cause("host_sync")).otherwise(_cause("launch"))
+    blocked = held.filter(pl.col("kind") == "awaited")["call"]
+    nobody = pl.repeat(None, calls.height, dtype=pl.Int64, eager=True)
+    waits = pl.repeat(value=False, n=calls.height, eager=True).scatter(blocked, True)  # noqa: FBT003
     known = (
-        calls.join(roles, on="name_id", how="left", maintain_order="left")
-        .with_columns(cause.alias("cause"))
-        .join(held.select("call", "freed", pl.col("kind").alias("held")), on="call", how="left", maintain_order="left")
-        .with_columns(
-            pl.when((pl.col("held") == "awaited") & (pl.col("cause") != "allocator"))
-            .then(pl.lit("host_sync"))
-            .otherwise("cause")
-            .alias("cause")
-        )
+        calls.select("thread", "call", "start", "end", "name_id")
+        .join(roles, on="name_id", how="left", maintain_order="left")
+        .with_columns(cause.alias("cause"), nobody.scatter(held["call"], held["freed"]).alias("freed"))
+        .with_columns(pl.when(waits & (role != "allocator").fill_null(value=True)).then(_cause("host_sync")).otherwise("cause").alias("cause"))
     )
     first_uses = host.state.filter(pl.col("mask") & FIRST_USE != 0).select(pl.col("start").alias("used"), pl.col("end").alias("used_until"))
     if not first_uses.is_empty():
+        used = pl.col("start") < pl.col("used_until")
         known = (
             known.sort("start")
             .join_asof(first_uses.sort("used"), left_on="start", right_on="used", strategy="backward")
-            .with_columns(
-                pl.when((pl.col("start") < pl.col("used_until")).fill_null(value=False))
-                .then(pl.lit("first_use"))
-                .otherwise("cause")
-                .alias("cause")
-            )
+            .with_columns(pl.when(used.fill_null(value=False)).then(_cause("first_use")).otherwise("cause").alias("cause"))
         )
     waited = pl.col("freed").is_not_null()
-    columns = ["thread", "call", "piece", "start", "end", "kind", "name_id", pl.col("cause").cast(NODES["cause"])]
     call = pl.lit("call", dtype=NodeKind).alias("kind")
-    begun = known.select(
-        "thread", "call", pl.lit(0, dtype=pl.Int64).alias("piece"), "start", pl.when(waited).then("start").otherwise("end").alias("end"), call, "name_id", "cause"
-    )  # fmt: skip
-    returned = known.filter(waited).select(
-        "thread", "call", pl.lit(1, dtype=pl.Int64).alias("piece"), pl.col("freed").alias("start"), "end", call, "name_id", "cause"
-    )
-    between = pieces.join(calls.select("call", "thread"), on="call", how="left", maintain_order="left").select(
-        "thread",
+    columns = ["thread", "call", "piece", "start", "end", "kind", "name_id", "cause"]
+    begun = known.with_columns(_piece(0), pl.when(waited).then("start").otherwise("end").alias("end"), call)
+    returned = known.filter(waited).with_columns(_piece(1), pl.col("freed").alias("start"), call)
+    between = pieces.select(
+        calls["thread"].gather(pieces["call"]),
         "call",
         "piece",
         "start",
         "end",
         pl.lit("host", dtype=NodeKind).alias("kind"),
         pl.lit(None, dtype=calls.schema["name_id"]).alias("name_id"),
-        "cause",
+        pl.col("cause").cast(NODES["cause"]),
     )
     return (
         pl.concat([begun.select(columns), returned.select(columns), between.select(columns)])
         .sort(pl.col("call").cast(pl.Int64) * _PIECES + pl.col("piece"), maintain_order=True)
         .with_row_index("item")
     )
+
+
+def _cause(name: str) -> pl.Expr:
+    return pl.lit(name, dtype=NODES["cause"])
+
+
+def _piece(number: int) -> pl.Expr:
+    return pl.lit(number, dtype=pl.Int64).alias("piece")
 
 
 _PIECES = 1 << 32  # more than a gap is ever cut into
