@@ -7,6 +7,7 @@ a producer is inferred as `waits.dependencies` infers it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -38,44 +39,61 @@ class Links:
 def links(work: pl.DataFrame, known: Dependencies, calls: pl.DataFrame, sm_count: int | None) -> Links:
     """The edges of one device's operations.
 
-    `work` in order of start: op, start, end, stream, correlation, issued, role, graph_node, the grid, and `call`; `calls`: call, start,
+    `work` in order of start: op (the row number), start, end, stream, correlation, issued, role, graph_node, the grid, and `call`; `calls`: call, start,
     end. `sm_count`: multiprocessors of the device.
     """
     before = _stream(work)
     events, contradicted = _events(work, known, before)
-    launched = (
-        work.select("op", "call", "start")
-        .drop_nulls("call")
-        .join(calls.select("call", pl.col("start").alias("began"), pl.col("end").alias("returned")), on="call", maintain_order="left")
-    )
-    launched = launched.filter(pl.col("start") >= pl.col("began"))
     turns = _in_turn(work, sm_count)
-    latest = (
-        pl.concat([before.select("dst", "src_end"), events.select("dst", "src_end"), turns.select("dst", "src_end")])
-        .group_by("dst")
-        .agg(pl.col("src_end").max().alias("ready"))
-    )
-    launches = _launches(launched.join(latest, left_on="op", right_on="dst", how="left", maintain_order="left"))
-    edges = pl.concat([_with_lag(before, launches, latest, "stream"), _with_lag(events, launches, latest, "event")])
-    guessed = _inferred(work, edges, launches)
+    ready = _latest(work, before, [events, turns], pl.col("src_end"))
+    launched = _launched(work, calls)
+    launches = _launches(launched.with_columns(ready.gather(launched["op"]).alias("ready")))
+    begins = _by_row(work, launches["op"], launches["until"])
+    on_stream, on_events = (_with_lag(pairs, begins, ready) for pairs in (before, events))
+    until = pl.select(pl.max_horizontal(begins, _latest(work, on_stream, [on_events], _UNTIL))).to_series()
     return Links(
-        edges=pl.concat([edges, guessed, _edges(turns, "device", inferred=True)]),
+        edges=pl.concat(
+            [
+                *_followed(on_stream, "stream"),
+                *_followed(on_events, "event"),
+                *_inferred(work, until),
+                _edges(turns, "device", inferred=True),
+            ]
+        ),
         launches=launches.select("op", "call", "after", "lag"),
         dropped=contradicted,
     )
 
 
-_EDGE = ("src", "dst", "after", "lag", "kind", "inferred")
+def _launched(work: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """The operations with what is known of their call: op, call, start, began, returned."""
+    known = work.select("op", "call", "start").drop_nulls("call")
+    times = calls.select(pl.col("start").alias("began"), pl.col("end").alias("returned"))[known["call"]]
+    return known.hstack(times).filter(pl.col("start") >= pl.col("began"))
 
 
-def _edges(frame: pl.DataFrame, kind: str, *, after: str = "end", inferred: bool = False) -> pl.DataFrame:
+def _by_row(work: pl.DataFrame, rows: pl.Series, values: pl.Series) -> pl.Series:
+    """For each operation its value, null where it has none."""
+    return pl.repeat(None, work.height, dtype=pl.Int64, eager=True).scatter(rows, values)
+
+
+def _latest(work: pl.DataFrame, one: pl.DataFrame, more: Sequence[pl.DataFrame], moment: pl.Expr) -> pl.Series:
+    """For each operation the latest `moment` of the rows whose dst it is; of `one` none has two."""
+    latest = _by_row(work, one["dst"], one.select(moment).to_series())
+    several = pl.concat(rows.select("dst", moment.alias("moment")) for rows in more).group_by("dst").agg(pl.col("moment").max())
+    if several.is_empty():
+        return latest
+    return pl.select(pl.max_horizontal(latest, _by_row(work, several["dst"], several["moment"]))).to_series()
+
+
+def _edges(frame: pl.DataFrame, kind: str, *, after: str = "end", inferred: bool | pl.Expr = False) -> pl.DataFrame:
     return frame.select(
         pl.col("src").cast(pl.UInt32),
         pl.col("dst").cast(pl.UInt32),
         pl.lit(after, dtype=After).alias("after"),
         pl.col("lag").cast(pl.Int64),
         pl.lit(kind, dtype=EdgeKind).alias("kind"),
-        pl.lit(value=inferred).alias("inferred"),
+        (inferred if isinstance(inferred, pl.Expr) else pl.lit(value=inferred)).alias("inferred"),
     )
 
 
@@ -84,38 +102,50 @@ def _stream(work: pl.DataFrame) -> pl.DataFrame:
 
     Where the one before still runs far into it, what had ended before that.
     """
-    place = ("op", "start", "end", "correlation")
-    ordered = work.select(*place, "stream", "graph_node")
-    pairs = ordered.with_columns(pl.col(name).shift(1).over("stream").alias(f"src_{name}") for name in place)
-    inner = pl.col("graph_node").is_not_null() & (pl.col("correlation") == pl.col("src_correlation")).fill_null(value=False)
-    pairs = pairs.with_columns(inner.alias("inner")).filter(pl.col("src_op").is_not_null())
-    columns = [pl.col("src_op").alias("src"), pl.col("op").alias("dst"), "src_start", "src_end", "start", "inner"]
-    near = pl.col("src_end") <= pl.col("start") + SMALL_NS
-    far = pairs.filter(~near).select("op", "start", "stream", "inner")
-    if far.is_empty():
-        return pairs.select(columns)
-    ended = work.select(pl.col("op").alias("src_op"), pl.col("start").alias("src_start"), pl.col("end").alias("src_end"), "stream")
-    other = far.join_asof(
-        ended.sort("src_end"), left_on="start", right_on="src_end", by="stream", strategy="backward", coalesce=False, check_sortedness=False
-    ).filter(pl.col("src_op").is_not_null() & (pl.col("src_op") != pl.col("op")))
-    return pl.concat([pairs.filter(near).select(columns), other.select(columns)]).sort("dst")
+    before = work.select(pl.col("op").shift(1).over("stream")).to_series()
+    known, source = work.filter(before.is_not_null()), before.drop_nulls()
+    alike = known["correlation"] == work["correlation"].gather(source)
+    pairs = known.select(
+        source.alias("src"),
+        pl.col("op").alias("dst"),
+        work["start"].gather(source).alias("src_start"),
+        work["end"].gather(source).alias("src_end"),
+        "start",
+        (known["graph_node"].is_not_null() & alike.fill_null(value=False)).alias("inner"),
+    )
+    far = pairs["src_end"] > pairs["start"] + SMALL_NS
+    if not far.any():
+        return pairs
+    ended = work.select(pl.col("op").alias("src"), pl.col("start").alias("src_start"), pl.col("end").alias("src_end"), "stream")
+    other = (
+        known.filter(far)
+        .select(pl.col("op").alias("dst"), "start", "stream", pairs["inner"].filter(far))
+        .join_asof(
+            ended.sort("src_end"),
+            left_on="start",
+            right_on="src_end",
+            by="stream",
+            strategy="backward",
+            coalesce=False,
+            check_sortedness=False,
+        )
+        .filter(pl.col("src").is_not_null() & (pl.col("src") != pl.col("dst")))
+    )
+    return pl.concat([pairs.filter(~far), other.select(pairs.columns)]).sort("dst")
 
 
 def _events(work: pl.DataFrame, known: Dependencies, before: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     """What streams were told to wait for, the last of each stream: the columns of `_stream`, and how many waits the times contradict."""
     found, _ = event_producers(known, work.select("op", "start", "stream", "correlation", "issued"))
     calls = known.called.select("op", pl.col("guess").alias("producer"), pl.col("guess_end").alias("producer_end"))
-    start, stream, began = work["start"], work["stream"], work["op"]
+    start, stream, inner = work["start"], work["stream"], before.filter("inner")["dst"]
     waits = pl.concat(
         [
             found.select("op", "producer", "producer_end", pl.lit(value=False).alias("inferred")),
             calls.with_columns(pl.lit(value=True).alias("inferred")),
         ]
-    )
-    first = int(began[0]) if len(began) else 0
-    shown = [pl.col(name).cast(pl.Int64).is_between(first, first + work.height - 1) for name in ("op", "producer")]
-    waits = waits.filter(*shown)  # others lie behind the last kept step
-    rows, sources = waits["op"].cast(pl.Int64) - first, waits["producer"].cast(pl.Int64) - first
+    ).filter((pl.col("op") < work.height) & (pl.col("producer") < work.height))  # others lie behind the last kept step
+    rows, sources = waits["op"], waits["producer"]
     told = waits.with_columns(
         start.gather(rows).alias("start"), stream.gather(rows).alias("stream"), stream.gather(sources).alias("src_stream"),
         start.gather(sources).alias("src_start"),
@@ -124,8 +154,7 @@ def _events(work: pl.DataFrame, known: Dependencies, before: pl.DataFrame) -> tu
         told.filter(pl.col("stream").ne_missing(pl.col("src_stream")))
         .sort("producer_end", "producer")
         .unique(["op", "src_stream"], keep="last", maintain_order=True)
-        .join(before.select(pl.col("dst").alias("op"), "inner"), on="op", how="left", maintain_order="left")
-        .filter(~pl.col("inner").fill_null(value=False))
+        .filter(~pl.col("op").is_in(inner.implode()))
     )
     fits = pl.col("producer_end") <= pl.col("start") + SMALL_NS
     kept = last.filter(fits & (pl.col("src_start") <= pl.col("start")))
@@ -190,70 +219,53 @@ def _launches(launched: pl.DataFrame) -> pl.DataFrame:
     ).with_columns((pl.col("moment") + pl.col("lag")).alias("until"))
 
 
-def _with_lag(pairs: pl.DataFrame, launches: pl.DataFrame, latest: pl.DataFrame, kind: str) -> pl.DataFrame:
-    """Edges of `pairs` with the lag that is usual where nothing else holds the operation up."""
-    inferred = pl.col("inferred") if "inferred" in pairs.columns else pl.lit(value=False)
-    known = (
-        pairs.with_columns(inferred.alias("inferred"), (pl.col("start") - pl.col("src_end")).alias("measured"))
-        .join(launches.select(pl.col("op").alias("dst"), "until"), on="dst", how="left", maintain_order="left")
-        .join(latest, on="dst", how="left", maintain_order="left")
-    )
-    binds = (pl.col("src_end") == pl.col("ready")) & (pl.col("until").fill_null(-1) <= pl.col("src_end"))
-    bound = known.filter(binds)
-    usual = {inner: _usual(bound.filter(pl.col("inner") == inner)["measured"], GAP_NS) for inner in (True, False)}
+# When an edge lets its operation begin; one that begins before the end of what it follows waits for the beginning of that, too.
+_UNTIL = pl.max_horizontal(pl.col("src_end") + pl.col("lag"), pl.when(pl.col("lag") < 0).then("src_start"))
+
+
+def _with_lag(pairs: pl.DataFrame, begins: pl.Series, ready: pl.Series) -> pl.DataFrame:
+    """`pairs` with the lag that is usual where nothing else holds the operation up.
+
+    By operation: `begins`: when its launch lets it begin; `ready`: when the last that it follows has ended.
+    """
+    known = pairs.with_columns((pl.col("start") - pl.col("src_end")).alias("measured"))
+    done = known["src_end"]
+    binds = (done == ready.gather(known["dst"])) & (begins.gather(known["dst"]).fill_null(-1) <= done)
+    usual = {inner: _usual(known.filter(binds & (known["inner"] == inner))["measured"], GAP_NS) for inner in (True, False)}
     limit = pl.when("inner").then(usual[True]).otherwise(usual[False])
-    with_lag = known.with_columns(pl.min_horizontal("measured", limit).alias("lag"))
-    follows = with_lag.select(
-        pl.col("src").cast(pl.UInt32),
-        pl.col("dst").cast(pl.UInt32),
-        pl.lit("end", dtype=After).alias("after"),
-        pl.col("lag").cast(pl.Int64),
-        pl.lit(kind, dtype=EdgeKind).alias("kind"),
-        "inferred",
-    )
-    early = with_lag.filter(pl.col("lag") < 0).with_columns(pl.lit(0, dtype=pl.Int64).alias("lag"))
-    return pl.concat([follows, _edges(early, kind, after="start")])
+    return known.with_columns(pl.min_horizontal("measured", limit).cast(pl.Int64).alias("lag"))
 
 
-def _inferred(work: pl.DataFrame, edges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Likely producers of operations that begin long after all that they are known to wait for.
+def _followed(pairs: pl.DataFrame, kind: str) -> list[pl.DataFrame]:
+    """The edges of `pairs`, and those to the beginning of what is followed where an operation begins before its end."""
+    inferred = pl.col("inferred") if "inferred" in pairs.columns else pl.lit(value=False)
+    early = pairs.filter(pl.col("lag") < 0).with_columns(pl.lit(0, dtype=pl.Int64).alias("lag"))
+    return [_edges(pairs, kind, inferred=inferred), _edges(early, kind, after="start")]
+
+
+def _inferred(work: pl.DataFrame, until: pl.Series) -> list[pl.DataFrame]:
+    """Edges from likely producers of operations that begin long after all that they are known to wait for (`until`, by operation).
 
     The last operation of another stream that ended within 10 µs before, and had been issued before; where an operation waits for nothing at
     all, or was not launched and follows nothing closely (pages that migrate), the last that ended before it began, however long ago.
     """
-    first, ends = int(work["op"][0]) if work.height else 0, pl.when(pl.col("after") == "end")
-    rows = edges["src"].cast(pl.Int64) - first  # `work` has its operations by their numbers
-    timed = edges.select(
-        pl.col("dst").cast(pl.Int64) - first,
-        (ends.then(work["end"].gather(rows)).otherwise(work["start"].gather(rows)) + pl.col("lag")).alias("until"),
-    )
-    timed = timed.group_by("dst").agg(pl.col("until").max())
-    nothing = pl.repeat(None, work.height, dtype=pl.Int64, eager=True)
-    until = pl.DataFrame(
-        {
-            "edges": nothing.clone().scatter(timed["dst"], timed["until"]),
-            "launch": nothing.clone().scatter(launches["op"].cast(pl.Int64) - first, launches["until"]),
-        }
-    )
-    asked = pl.coalesce("issued", "start").alias("asked")
-    held = work.select(
-        pl.col("op").cast(pl.UInt32), "start", "stream", "role", asked, pl.col("issued").is_null().alias("alone")
-    ).with_columns(until.select(pl.max_horizontal(pl.all()).alias("until")).to_series())
-    late = held.filter(pl.col("until").is_null() | (pl.col("start") - pl.col("until") > EXPLAINED_NS)).with_columns(
-        (pl.col("until").is_null() | (pl.col("alone") & (pl.col("start") - pl.col("until") > LONGEST_NS))).alias("alone")
-    )
+    begun, waited = work["start"], until.is_not_null()
+    asked = pl.coalesce("issued", "start")
+    late = work.select(
+        "op", "start", "stream", "role", asked.alias("asked"), pl.col("issued").is_null().alias("alone"), until.alias("until")
+    ).filter(~waited | (begun - until > EXPLAINED_NS))
+    if late.is_empty():
+        return []
+    late = late.with_columns((pl.col("until").is_null() | (pl.col("alone") & (pl.col("start") - pl.col("until") > LONGEST_NS))).alias("alone"))
+    by_end = work.select(pl.arg_sort_by("end", maintain_order=True)).to_series()
     done = work.select(
-        pl.col("op").cast(pl.UInt32).alias("src"),
-        pl.col("end").alias("src_end"),
-        pl.col("stream").alias("src_stream"),
-        pl.coalesce("issued", "start").alias("src_asked"),
-    ).sort("src_end", "src")
-    newest = done["src_end"].search_sorted(late["start"], side="right").cast(pl.Int64) - 1
-    schema = {"src": pl.UInt32, "dst": pl.UInt32, "lag": pl.Int64}
-    guesses = [pl.DataFrame(schema=schema)]
+        pl.col("op").alias("src"), pl.col("end").alias("src_end"), pl.col("stream").alias("src_stream"), asked.alias("src_asked")
+    )
+    newest = work["end"].gather(by_end).search_sorted(late["start"], side="right").cast(pl.Int64) - 1
+    guesses = [pl.DataFrame(schema={"src": pl.UInt32, "dst": pl.UInt32, "lag": pl.Int64})]
     for back in range(TRIED):
         place = newest - back
-        tried = late.hstack(done.select(pl.all().gather(pl.select(pl.when(place >= 0).then(place)).to_series())))
+        tried = late.hstack(done[by_end.gather(pl.select(pl.when(place >= 0).then(place)).to_series())])
         near = (pl.col("src_end") >= pl.col("start") - INFERENCE_REACH_NS) | pl.col("alone")
         fits = near & pl.col("stream").ne_missing(pl.col("src_stream")) & (pl.col("src") != pl.col("op"))
         issued = pl.col("src_asked") <= pl.col("asked")
@@ -265,9 +277,10 @@ def _inferred(work: pl.DataFrame, edges: pl.DataFrame, launches: pl.DataFrame) -
     unique = pl.concat(guesses).unique("dst", keep="first", maintain_order=True)
     watched = _watched(work, late.join(unique, left_on="op", right_on="dst", how="anti"))
     early = watched.with_columns(pl.lit(0, dtype=pl.Int64).alias("lag"))
-    return pl.concat(
-        [_edges(part, "event", inferred=True) for part in (unique, watched)] + [_edges(early, "event", after="start", inferred=True)]
-    )
+    return [
+        *(_edges(part, "event", inferred=True) for part in (unique, watched)),
+        _edges(early, "event", after="start", inferred=True),
+    ]
 
 
 def _watched(work: pl.DataFrame, late: pl.DataFrame) -> pl.DataFrame:
@@ -275,11 +288,16 @@ def _watched(work: pl.DataFrame, late: pl.DataFrame) -> pl.DataFrame:
 
     A persistent kernel sets a flag in memory when its data is there, and stays a little longer; no trace tells who watches the flag.
     """
-    moving = work.filter(pl.col("role") == "transport").select(
-        pl.col("op").cast(pl.UInt32).alias("src"),
-        pl.col("start").alias("src_start"),
-        pl.col("end").alias("src_end"),
-        pl.col("stream").alias("src_stream"),
+    moving = (
+        work.lazy()
+        .filter(pl.col("role") == "transport")
+        .select(
+            pl.col("op").alias("src"),
+            pl.col("start").alias("src_start"),
+            pl.col("end").alias("src_end"),
+            pl.col("stream").alias("src_stream"),
+        )
+        .collect()
     )
     waiting = late.filter(pl.col("until").is_not_null() & (pl.col("role") != "transport"))
     beside = waiting.sort("start").join_asof(
