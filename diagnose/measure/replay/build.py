@@ -47,11 +47,10 @@ def graph_of(
     shown = work.head(work["start"].search_sorted(until, side="right"))
     shown = shown.with_columns(_phases(shown, repeated))
     threads = threads_of(trace, shown, host, rules, rank, until)
-    found = links(_with_calls(shown, threads.launched), prepare(work, _resolved(waits)), threads.calls, sm_count)
+    found = links(shown.with_columns(threads.called), prepare(work, _resolved(waits)), threads.calls, sm_count)
     edges, launches = _edges(found, threads), len(found.launches)
     del found
-    begins = pl.concat([threads.items["start"], shown["start"]])
-    ends = pl.concat([threads.items["end"], shown["end"]])
+    begins, ends = (pl.concat([threads.items[edge], shown[edge]], rechunk=True) for edge in ("start", "end"))
     edges, order = _in_order(begins, ends, edges)
     nodes, places = _nodes(shown, threads, classes, lost)[order], _inverse(order)
     del threads
@@ -102,12 +101,6 @@ def _phases(work: pl.DataFrame, repeated: pl.Series) -> pl.Series:
     inside = pl.when(computes).then("again").otherwise(pl.col("before") & pl.col("after")).fill_null(value=False)
     repeats = launched.filter(inside)["op"]
     return phase.scatter(repeats, pl.repeat("recompute", len(repeats), dtype=phase.dtype, eager=True))
-
-
-def _with_calls(work: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
-    """The operations with the call that launched each, where known."""
-    nobody = pl.repeat(None, work.height, dtype=launched.schema["call"], eager=True)
-    return work.with_columns(nobody.scatter(launched["op"], launched["call"]).alias("call"))
 
 
 _TOLD = ("bucket", "role", "phase", "comm")  # what is told of an operation, and of the host's work for it
@@ -161,13 +154,16 @@ def _replayed(work: pl.DataFrame) -> pl.Series:
 
 def _step_of(moments: pl.Series, windows: pl.DataFrame) -> pl.Series:
     """The index of the kept step in which each of `moments` (in order) lies; null outside."""
-    parts, reached = list[pl.Series](), 0
-    rows = windows.select("index", *(moments.search_sorted(windows[edge]).alias(edge) for edge in ("start", "end")))
-    for index, first, until in [*rows.iter_rows(), (None, len(moments), len(moments))]:
-        parts.append(pl.repeat(None, first - reached, dtype=pl.Int32, eager=True))
-        parts.append(pl.repeat(index, until - first, dtype=pl.Int32, eager=True))
-        reached = until
-    return pl.concat(parts, rechunk=True)
+    first, until = (moments.search_sorted(windows[edge]).alias(edge) for edge in ("start", "end"))
+    between = first - until.shift(1, fill_value=0)
+    runs = pl.DataFrame(
+        {
+            "step": [step for index in windows["index"] for step in (None, index)] + [None],
+            "count": [*pl.DataFrame([between, until - first]).select(pl.concat_list(pl.all()).explode()).to_series(), len(moments) - until[-1]],
+        },
+        schema={"step": pl.Int32, "count": pl.UInt32},
+    )
+    return runs.filter(pl.col("count") > 0).select(pl.col("step").repeat_by("count").explode()).to_series()
 
 
 def _edges(found: Links, threads: Threads) -> pl.DataFrame:
@@ -187,7 +183,8 @@ def _edges(found: Links, threads: Threads) -> pl.DataFrame:
     host = threads.edges.select("src", "dst", pl.lit("end", dtype=EDGES["after"]).alias("after"), zero, "kind", "inferred")
     device = found.edges.with_columns(pl.col("src", "dst") + first)
     awaited = threads.awaited.select(op("src"), pl.col("item").alias("dst"), "after", zero, "kind", "inferred")
-    return pl.concat(part.select(pl.col(name).cast(kind) for name, kind in EDGES.items()) for part in (host, issue, device, awaited))
+    parts = (part.select(pl.col(name).cast(kind) for name, kind in EDGES.items()) for part in (host, issue, device, awaited))
+    return pl.concat(parts, rechunk=True)
 
 
 def _in_order(start: pl.Series, end: pl.Series, edges: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
@@ -201,12 +198,10 @@ def _in_order(start: pl.Series, end: pl.Series, edges: pl.DataFrame) -> tuple[pl
     key = start if ties.is_empty() else start * TIES + _layers(len(start), ties)
     order = key.to_frame("start").select(pl.arg_sort_by("start", maintain_order=True)).to_series()
     place = _inverse(order)
-    edges = edges.with_columns(
-        (pl.when(pl.col("after") == "end").then(end.gather(edges["src"])).otherwise(early) + pl.col("lag")).alias("reached")
-    )
-    edges = edges.filter((early <= late) & (edges["reached"] <= late))
-    edges = edges.with_columns(place.gather(edges[side]).alias(side) for side in ("src", "dst"))
-    return edges.filter(pl.col("src") < pl.col("dst")).sort("dst", maintain_order=True), order
+    reached = pl.when(pl.col("after") == "end").then(end.gather(edges["src"])).otherwise(early) + pl.col("lag")
+    renamed = edges.with_columns(*(place.gather(edges[side]).alias(side) for side in ("src", "dst")), reached.alias("reached"))
+    told = (early <= late) & (renamed["reached"] <= late) & (renamed["src"] < renamed["dst"])
+    return renamed.filter(told).sort("dst", maintain_order=True), order
 
 
 def _inverse(order: pl.Series) -> pl.Series:

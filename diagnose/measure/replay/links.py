@@ -258,21 +258,19 @@ def _inferred(work: pl.DataFrame, until: pl.Series) -> list[pl.DataFrame]:
         return []
     late = late.with_columns((pl.col("until").is_null() | (pl.col("alone") & (pl.col("start") - pl.col("until") > LONGEST_NS))).alias("alone"))
     by_end = work.select(pl.arg_sort_by("end", maintain_order=True)).to_series()
-    done = work.select(
-        pl.col("op").alias("src"), pl.col("end").alias("src_end"), pl.col("stream").alias("src_stream"), asked.alias("src_asked")
-    )
+    done = work.select(pl.col("op", "start", "end", "stream", "issued").name.prefix("src_"))
     newest = work["end"].gather(by_end).search_sorted(late["start"], side="right").cast(pl.Int64) - 1
     guesses = [pl.DataFrame(schema={"src": pl.UInt32, "dst": pl.UInt32, "lag": pl.Int64})]
     for back in range(TRIED):
         place = newest - back
         tried = late.hstack(done[by_end.gather(pl.select(pl.when(place >= 0).then(place)).to_series())])
         near = (pl.col("src_end") >= pl.col("start") - INFERENCE_REACH_NS) | pl.col("alone")
-        fits = near & pl.col("stream").ne_missing(pl.col("src_stream")) & (pl.col("src") != pl.col("op"))
-        issued = pl.col("src_asked") <= pl.col("asked")
+        fits = near & pl.col("stream").ne_missing(pl.col("src_stream")) & (pl.col("src_op") != pl.col("op"))
+        issued = pl.coalesce("src_issued", "src_start") <= pl.col("asked")
         later = pl.col("until").is_null() | (pl.col("src_end") > pl.col("until"))
         found = tried.filter((fits & issued & later).fill_null(value=False))
         guesses.append(
-            found.select("src", pl.col("op").alias("dst"), pl.min_horizontal(pl.col("start") - pl.col("src_end"), GAP_NS).cast(pl.Int64).alias("lag"))
+            found.select(pl.col("src_op").alias("src"), pl.col("op").alias("dst"), pl.min_horizontal(pl.col("start") - pl.col("src_end"), GAP_NS).cast(pl.Int64).alias("lag"))
         )  # fmt: skip
     unique = pl.concat(guesses).unique("dst", keep="first", maintain_order=True)
     watched = _watched(work, late.join(unique, left_on="op", right_on="dst", how="anti"))

@@ -36,31 +36,31 @@ class Threads:
     `items`: nodes in order of thread and time: item (row number), thread, start, end, kind (host or call), name_id, cause, call, piece.
     `calls`: call (row number), thread, start, end, first, last (items), correlation, name_id. `edges` between items: src, dst, kind,
     inferred (lag 0, after the end). `awaited`: op, item, kind (awaited or queue), after, inferred: what an item waits for on the device.
-    `launched`: op, call that launched it, where known; `launching`: the first of them for each call that launched any, in order of calls.
+    `called`: the call that launched each operation, where known; `launching`: op, call: what each call that launched any did first.
     """
 
     items: pl.DataFrame
     calls: pl.DataFrame
     edges: pl.DataFrame
     awaited: pl.DataFrame
-    launched: pl.DataFrame
+    called: pl.Series
     launching: pl.DataFrame
 
 
 def threads_of(trace: Trace, work: pl.DataFrame, host: HostActivity, rules: HostRules, rank: int, until: int) -> Threads:
     """The threads that launch work of this device, up to `until`. `work` as `device_work` gives it, perhaps fewer rows."""
-    launched = work.select("op", "start", "end", "stream", "thread", "call_start", "role").filter(pl.col("thread").is_not_null())
-    computing = launched.filter(pl.col("role") == "compute")["thread"].unique()
+    launched = work.lazy().select("op", "end", "stream", "thread", "call_start", "role").filter(pl.col("thread").is_not_null()).collect()
+    computing = launched["thread"].filter(launched["role"] == "compute").unique()
     calls = _outer(trace.calls.filter((pl.col("rank") == rank) & (pl.col("start") < until)), launched["thread"].unique())
-    placed = launched.with_columns(_calls_of(launched, calls).alias("call"))
+    issued = launched.filter(pl.col("call_start").is_not_null()).sort("call_start", maintain_order=True)
+    issued = issued.with_columns(_calls_of(issued, calls).alias("call"))
+    called = pl.repeat(None, work.height, dtype=calls.schema["call"], eager=True).scatter(issued["op"], issued["call"]).alias("call")
     roles = call_roles(trace.names, calls, rules)
     frees = trace.names.filter(pl.col("text").str.contains(rules.call_pattern("allocator", "device")))["id"]
     freeing = calls.filter(pl.col("name_id").is_in(frees.implode()))
-    by_call = placed.select("op", "call", pl.col("start").alias("freed")).drop_nulls("call")
-    launching = _first(by_call, calls.height)
+    launching = _first(work.select("op", called, pl.col("start").alias("freed")).drop_nulls("call"), calls.height)
     queued = _queue(calls, launching)
-    issued = placed.filter(pl.col("call_start").is_not_null()).sort("call_start", maintain_order=True)
-    held = _held(calls, placed, issued, host, trace.calls.filter(pl.col("rank") == rank), freeing, queued)
+    held = _held(calls, launched["op"], issued, host, trace.calls.filter(pl.col("rank") == rank), freeing, queued)
     gaps = _gaps(calls, computing)
     pieces = _pieces(gaps, host, computing)
     items = _items(calls, held, pieces, roles, host)
@@ -72,15 +72,14 @@ def threads_of(trace: Trace, work: pl.DataFrame, host: HostActivity, rules: Host
         calls=calls,
         edges=_order(items, calls, gaps),
         awaited=_awaited(items, calls, held, pieces, queued, _found_done(calls, freeing, issued, trace, roles, rank)),
-        launched=by_call.select("op", "call"),
+        called=called,
         launching=launching.select("op", "call"),
     )
 
 
-def _calls_of(work: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
-    """The call (row number in `calls`) that launched each operation of `work`; null where that is not known."""
-    numbered = work.select("thread", "call_start").with_row_index("row").filter(pl.col("call_start").is_not_null())
-    found = numbered.sort("call_start").join_asof(
+def _calls_of(issued: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
+    """The call (row number in `calls`) that launched each operation of `issued`, in order of its call; null where that is not known."""
+    found = issued.select("thread", "call_start").join_asof(
         calls.select("thread", "call", pl.col("start").alias("began"), "end").sort("began"),
         left_on="call_start",
         right_on="began",
@@ -88,8 +87,7 @@ def _calls_of(work: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
         strategy="backward",
         check_sortedness=False,
     )
-    inside = found.filter(pl.col("call_start") <= pl.col("end"))
-    return pl.repeat(None, work.height, dtype=calls.schema["call"], eager=True).scatter(inside["row"], inside["call"])
+    return found.select(pl.when(pl.col("call_start") <= pl.col("end")).then("call")).to_series()
 
 
 def _outer(calls: pl.DataFrame, threads: pl.Series) -> pl.DataFrame:
@@ -114,7 +112,7 @@ def _first(launched: pl.DataFrame, calls: int) -> pl.DataFrame:
 
 def _held(
     calls: pl.DataFrame,
-    placed: pl.DataFrame,
+    launched: pl.Series,
     issued: pl.DataFrame,
     host: HostActivity,
     every: pl.DataFrame,
@@ -123,9 +121,10 @@ def _held(
 ) -> pl.DataFrame:
     """The calls that waited for the device: call, op, freed (when they could go on), kind, after, inferred. One row per call.
 
-    `issued`: the operations of `placed` of which the call is known, in its order; `queued` as `_queue` gives it.
+    `launched`: operations that the threads launched; `issued`: those of which it is known when, in that order; `queued` as `_queue` gives it.
     """
-    waited = host.blocked.filter(pl.col("awaited").is_not_null() & pl.col("awaited").is_in(placed["op"].implode()))
+    waited = host.blocked.filter(pl.col("awaited").is_not_null())
+    waited = waited.filter(waited["awaited"].is_in(launched.implode()))
     threads = (
         every.join(waited.select("start").unique(), on="start", how="semi", maintain_order="left")
         .select("start", "end", "name_id", "thread")
