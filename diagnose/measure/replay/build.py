@@ -51,14 +51,14 @@ def graph_of(
     edges, launches = _edges(found, threads), len(found.launches)
     del found
     begins, ends = (pl.concat([threads.items[edge], shown[edge]], rechunk=True) for edge in ("start", "end"))
-    edges, order = _in_order(begins, ends, edges)
-    nodes, places = _nodes(shown, threads, classes, lost)[order], _inverse(order)
+    edges, order, places = _in_order(begins, ends, edges)
+    nodes = _nodes(shown, threads, classes, lost, order)
     del threads
     begins, spent = begins.gather(order), (ends - begins).gather(order)
     nodes = nodes.with_columns(
         begins.alias("start"),
         spent.alias("duration"),
-        _delays(begins, edges["dst"], edges["reached"]).alias("delay"),
+        _delays(len(begins), edges.select("dst", "left")).alias("delay"),
         _step_of(begins, windows).alias("step"),
         pl.lit(None, dtype=NODES["instance"]).alias("instance"),
     )
@@ -103,45 +103,45 @@ def _phases(work: pl.DataFrame, repeated: pl.Series) -> pl.Series:
     return phase.scatter(repeats, pl.repeat("recompute", len(repeats), dtype=phase.dtype, eager=True))
 
 
-_TOLD = ("bucket", "role", "phase", "comm")  # what is told of an operation, and of the host's work for it
+def _nodes(work: pl.DataFrame, threads: Threads, classes: pl.DataFrame, lost: pl.DataFrame, order: pl.Series) -> pl.DataFrame:
+    """What NODES tells of all nodes but when, in `order`: a number stands for one of the items of threads, or behind them an operation.
 
-
-def _nodes(work: pl.DataFrame, threads: Threads, classes: pl.DataFrame, lost: pl.DataFrame) -> pl.DataFrame:
-    """What NODES tells of all nodes but when: those of the threads as they come, then the operations."""
-    ops, items = _op_nodes(work, classes, lost, lanes=threads.items["thread"].n_unique()), threads.items
-    nobody = pl.repeat(None, threads.calls.height, dtype=pl.UInt32, eager=True)
-    calls = nobody.scatter(threads.launching["call"], threads.launching["op"])
-    following = items.select(pl.col("thread").rle_id().alias("lane"), calls.gather(items["call"]).alias("next"))  # in order of their threads
-    following = following.with_columns(pl.col("next").fill_null(strategy="backward").over("lane"))
+    `of`: the operation itself, or what the host launches next.
+    """
+    items = threads.items
+    lanes = items["thread"].rle_id()  # in order of their threads
+    streams = work.select(pl.col("stream").unique()).sort("stream").with_row_index("lane", offset=items["thread"].n_unique())
+    calls = pl.repeat(None, threads.calls.height, dtype=pl.UInt32, eager=True)
+    launched = calls.scatter(threads.launching["call"], threads.launching["op"]).gather(items["call"])
+    following = pl.DataFrame([lanes.alias("lane"), launched.alias("of")]).select(pl.col("of").fill_null(strategy="backward").over("lane"))
     host = items.select(
-        "kind",
-        following["lane"].cast(NODES["lane"]),
-        "name_id",
-        "cause",
-        *(pl.lit(None, dtype=NODES[name]).alias(name) for name in ("lost", "op", "class_id", "copy")),
-        pl.lit(value=False).alias("replayed"),
-    ).hstack(ops.select(_TOLD)[following["next"]])
-    return pl.concat([host.select(ops.columns), ops])
-
-
-def _op_nodes(work: pl.DataFrame, classes: pl.DataFrame, lost: pl.DataFrame, *, lanes: int) -> pl.DataFrame:
-    """The operations as nodes: what NODES tells of them but when. `lanes`: of the host."""
-    kinds = classes.select("class_id", pl.when(pl.col("role") == "transport").then(pl.col("kind")).cast(NODES["comm"]).alias("comm"))
-    streams = work.select(pl.col("stream").unique()).sort("stream").with_row_index("lane", offset=lanes)
-    lost = lost.filter(pl.col("op") < work.height)  # others lie behind the last kept step
-    return work.select(
+        "kind", lanes.cast(NODES["lane"]).alias("lane"), "name_id", "cause", pl.lit(None, dtype=NODES["op"]).alias("op"), following["of"]
+    )
+    ops = work.select(
         pl.lit("op", dtype=NODES["kind"]).alias("kind"),
         work.select("stream").join(streams, on="stream", how="left", nulls_equal=True, maintain_order="left")["lane"].cast(NODES["lane"]),
         "name_id",
         pl.lit(None, dtype=NODES["cause"]).alias("cause"),
-        pl.repeat(None, work.height, dtype=NODES["lost"], eager=True).scatter(lost["op"], lost["lost"]).alias("lost"),
         "op",
-        pl.col("class_id").cast(NODES["class_id"]),
+        pl.col("op").alias("of"),
+    )
+    nodes = pl.concat([host, ops])[order]
+    own, told = _told(work, classes, lost)
+    return nodes.drop("of").hstack(own[nodes["op"]]).hstack(told[nodes["of"]]).with_columns(pl.col("replayed").fill_null(value=False))
+
+
+def _told(work: pl.DataFrame, classes: pl.DataFrame, lost: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """What is told of each operation alone, and what of the host's work for it, too."""
+    here = lost.filter(pl.col("op") < work.height)  # others lie behind the last kept step
+    own = work.select(
+        pl.repeat(None, work.height, dtype=NODES["lost"], eager=True).scatter(here["op"], here["lost"]).alias("lost"),
+        "class_id",
         pl.col("copy_kind").alias("copy"),
         _replayed(work).alias("replayed"),
-        *(pl.col(name).cast(NODES[name]) for name in ("bucket", "role", "phase")),
-        work.select("class_id").join(kinds, on="class_id", how="left", maintain_order="left")["comm"],
     )
+    kinds = classes.select("class_id", pl.when(pl.col("role") == "transport").then(pl.col("kind")).cast(NODES["comm"]).alias("comm"))
+    comm = work.select("class_id").join(kinds, on="class_id", how="left", maintain_order="left")["comm"]
+    return own, work.select(pl.col("bucket").cast(NODES["bucket"]), "role", "phase", comm)
 
 
 def _replayed(work: pl.DataFrame) -> pl.Series:
@@ -187,21 +187,24 @@ def _edges(found: Links, threads: Threads) -> pl.DataFrame:
     return pl.concat(parts, rechunk=True)
 
 
-def _in_order(start: pl.Series, end: pl.Series, edges: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
-    """Edges between nodes by start, what others wait for first, with `reached`: when each lets its node begin, by the measured times; and
-    the nodes in that order.
+def _in_order(start: pl.Series, end: pl.Series, edges: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series, pl.Series]:
+    """Edges between nodes by start, what others wait for first; the nodes in that order; and the place of each.
 
-    What the measured times contradict is no edge and left out, as is an edge from a node that begins later than the one that waits for it.
+    `left`: how long after an edge lets its node begin it does, by the measured times. What these contradict is no edge and left out, as is
+    an edge from a node that begins later than the one that waits for it.
     """
     early, late = start.gather(edges["src"]), start.gather(edges["dst"])
     ties = edges.filter(early == late)
     key = start if ties.is_empty() else start * TIES + _layers(len(start), ties)
     order = key.to_frame("start").select(pl.arg_sort_by("start", maintain_order=True)).to_series()
     place = _inverse(order)
-    reached = pl.when(pl.col("after") == "end").then(end.gather(edges["src"])).otherwise(early) + pl.col("lag")
-    renamed = edges.with_columns(*(place.gather(edges[side]).alias(side) for side in ("src", "dst")), reached.alias("reached"))
-    told = (early <= late) & (renamed["reached"] <= late) & (renamed["src"] < renamed["dst"])
-    return renamed.filter(told).sort("dst", maintain_order=True), order
+    after = pl.when(pl.col("after") == "end").then(end.gather(edges["src"])).otherwise(early)
+    renamed = edges.with_columns(
+        *(place.gather(edges[side]).alias(side) for side in ("src", "dst")), (late - after - pl.col("lag")).alias("left")
+    )
+    told = (early <= late) & (renamed["left"] >= 0) & (renamed["src"] < renamed["dst"])
+    rows = renamed.select("dst").with_row_index("row").filter(told).sort("dst", maintain_order=True)["row"]
+    return renamed[rows], order, place
 
 
 def _inverse(order: pl.Series) -> pl.Series:
@@ -224,18 +227,16 @@ def _layers(height: int, ties: pl.DataFrame) -> pl.Series:
     return pl.zeros(height, dtype=pl.Int64, eager=True).scatter(list(layers), list(layers.values()))
 
 
-def _delays(start: pl.Series, at: pl.Series, reached: pl.Series) -> pl.Series:
-    """How long after all that it waited for each node began; 0 for a node that waits for nothing. `at`: nodes in order, each `reached`."""
-    latest, distance = pl.DataFrame({"dst": at, "ready": reached}), 1
-    while True:  # the latest of a node's edges from each one on, twice as many each time
-        same = pl.col("dst") == pl.col("dst").shift(-distance)
-        if not latest.select(same.any()).item():
-            break
-        later = pl.max_horizontal("ready", pl.col("ready").shift(-distance))
-        latest = latest.with_columns(pl.when(same).then(later).otherwise("ready").alias("ready"))
-        distance *= 2
-    ready = latest.filter(at.ne_missing(at.shift(1)))
-    return start - start.clone().scatter(ready["dst"], ready["ready"])
+def _delays(nodes: int, edges: pl.DataFrame) -> pl.Series:
+    """How long after all that it waited for each node began; 0 for a node that waits for nothing. `edges`, by dst: dst, left."""
+    delay = pl.repeat(None, nodes, dtype=pl.Int64, eager=True)
+    while not edges.is_empty():  # of each node one edge at a time; few have more than two
+        first = edges["dst"].ne_missing(edges["dst"].shift(1))
+        one = edges.filter(first)
+        least = one.select(pl.min_horizontal("left", delay.gather(one["dst"])))
+        delay = delay.scatter(one["dst"], least.to_series())
+        edges = edges.filter(~first)
+    return delay.fill_null(0)
 
 
 def _steps(work: pl.DataFrame, windows: pl.DataFrame, places: pl.Series) -> pl.DataFrame:

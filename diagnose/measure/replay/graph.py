@@ -126,16 +126,25 @@ class Kept:
         """The graph."""
         if not self.nodes:
             return self.told
-        return replace(self.told, nodes=pl.read_ipc(BytesIO(self.nodes)), edges=pl.read_ipc(BytesIO(self.edges)))
+        nodes = pl.read_ipc(BytesIO(self.nodes)).with_columns(pl.col("start").cum_sum())
+        edges = pl.read_ipc(BytesIO(self.edges)).with_columns(pl.col("dst").cum_sum())
+        return replace(self.told, nodes=nodes, edges=edges.with_columns((pl.col("dst") - pl.col("src")).alias("src")))
 
 
 def kept(graph: Graph) -> Kept:
     """The graph as it is held."""
     if graph.nodes.height < PACKED_FROM:
         return Kept(told=graph, height=graph.nodes.height)
-    nodes, edges = (_packed(rows) for rows in (graph.nodes, graph.edges))
+    # Times and numbers as distances, which are small and alike: that halves what zstd takes, and its time
+    nodes = _packed(graph.nodes.with_columns(_since("start")))
+    edges = _packed(graph.edges.with_columns(_since("dst"), (pl.col("dst") - pl.col("src")).alias("src")))
     told = replace(graph, nodes=graph.nodes.clear(), edges=graph.edges.clear())
     return Kept(told=told, height=graph.nodes.height, nodes=nodes, edges=edges)
+
+
+def _since(name: str) -> pl.Expr:
+    """How far each value lies behind the one before."""
+    return pl.col(name) - pl.col(name).shift(1, fill_value=0)
 
 
 def _packed(rows: pl.DataFrame) -> bytes:

@@ -52,7 +52,7 @@ def _chains(lanes: pl.Series, single: pl.DataFrame) -> tuple[pl.Series, pl.Serie
     number = pl.int_range(len(lanes), dtype=pl.UInt32, eager=True)
     heads = number.clone().scatter(single["dst"], single["src"])
     waits = pl.zeros(len(lanes), dtype=pl.Int64, eager=True).scatter(single["dst"], single["wait"])
-    order = pl.DataFrame({"lane": lanes, "node": number}).sort("lane", maintain_order=True)["node"]
+    order = pl.DataFrame({"lane": lanes, "node": number}).group_by("lane").agg("node").explode("node")["node"]
     in_lanes = pl.DataFrame({"node": order, "src": heads.gather(order), "wait": waits.gather(order)})
     goes_on = (pl.col("src") == pl.col("node").shift(1)).fill_null(value=False)
     summed = in_lanes.with_columns(goes_on.alias("goes_on"), pl.when(goes_on).then("wait").otherwise(0).cum_sum().alias("sum"))

@@ -51,7 +51,8 @@ def threads_of(trace: Trace, work: pl.DataFrame, host: HostActivity, rules: Host
     """The threads that launch work of this device, up to `until`. `work` as `device_work` gives it, perhaps fewer rows."""
     launched = work.lazy().select("op", "end", "stream", "thread", "call_start", "role").filter(pl.col("thread").is_not_null()).collect()
     computing = launched["thread"].filter(launched["role"] == "compute").unique()
-    calls = _outer(trace.calls.filter((pl.col("rank") == rank) & (pl.col("start") < until)), launched["thread"].unique())
+    here = (pl.col("rank") == rank) & (pl.col("start") < until) & pl.col("thread").is_in(launched["thread"].unique().implode())
+    calls = _outer(trace.calls.lazy().filter(here).select("thread", "start", "end", "name_id", "correlation").collect())
     issued = launched.filter(pl.col("call_start").is_not_null()).sort("call_start", maintain_order=True)
     issued = issued.with_columns(_calls_of(issued, calls).alias("call"))
     called = pl.repeat(None, work.height, dtype=calls.schema["call"], eager=True).scatter(issued["op"], issued["call"]).alias("call")
@@ -90,9 +91,9 @@ def _calls_of(issued: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
     return found.select(pl.when(pl.col("call_start") <= pl.col("end")).then("call")).to_series()
 
 
-def _outer(calls: pl.DataFrame, threads: pl.Series) -> pl.DataFrame:
-    """The calls of `threads` that lie in no other one, disjoint on their thread, by thread and start, numbered."""
-    own = calls.filter(pl.col("thread").is_in(threads.implode())).sort(["thread", "start", "end"], descending=[False, False, True])
+def _outer(calls: pl.DataFrame) -> pl.DataFrame:
+    """The calls that lie in no other one, disjoint on their thread, by thread and start, numbered."""
+    own = calls if _in_turn(calls) else calls.sort(["thread", "start", "end"], descending=[False, False, True])
     reach = pl.col("end").cum_max().shift(1).over("thread")
     outer = own.with_columns(reach.alias("reach")).filter(pl.col("reach").is_null() | (pl.col("end") > pl.col("reach")))
     begun = pl.max_horizontal("start", "reach").alias("start")
@@ -105,6 +106,11 @@ def _first(launched: pl.DataFrame, calls: int) -> pl.DataFrame:
     if len(row) - row.null_count() == launched.height:  # each call launched one at most
         return launched[row.drop_nulls()]
     return launched.unique("call", keep="first", maintain_order=True).sort("call")
+
+
+def _in_turn(calls: pl.DataFrame) -> bool:
+    """Whether the calls are of one thread and no two begin at once, in order: as most traces have them."""
+    return calls.select(((pl.col("thread") == pl.col("thread").shift(1)) & (pl.col("start") > pl.col("start").shift(1))).all()).item()
 
 
 # ------------------------------------------------------------------------------------------------ calls that waited
