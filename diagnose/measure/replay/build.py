@@ -44,7 +44,7 @@ def graph_of(
     `contention.losses` gives it.
     """
     until = int(windows["end"].max())  # type: ignore[arg-type]
-    shown = work.head(work["start"].search_sorted(until, side="right"))
+    shown = work.select(_READ).head(work["start"].search_sorted(until, side="right")).rechunk()  # or each selection would do it again
     shown = shown.with_columns(_phases(shown, repeated))
     threads = threads_of(trace, shown, host, rules, rank, until)
     found = links(shown.with_columns(threads.called), prepare(work, _resolved(waits)), threads.calls, sm_count)
@@ -74,6 +74,10 @@ def graph_of(
         host=launches > 0,
         refused=_refusal(nodes, steps, windows),
     )
+
+
+_READ = ("op", "start", "end", "stream", "name_id", "correlation", "graph_node", "grid_x", "grid_y", "grid_z", "copy_kind",
+         "call_start", "issued", "thread", "class_id", "bucket", "role", "phase")  # fmt: skip
 
 
 def _resolved(waits: StreamWaits) -> StreamWaits:
@@ -126,11 +130,11 @@ def _nodes(work: pl.DataFrame, threads: Threads, classes: pl.DataFrame, lost: pl
         pl.col("op").alias("of"),
     )
     nodes = pl.concat([host, ops])[order]
-    own, told = _told(work, classes, lost)
+    own, told = _of_ops(work, classes, lost)
     return nodes.drop("of").hstack(own[nodes["op"]]).hstack(told[nodes["of"]]).with_columns(pl.col("replayed").fill_null(value=False))
 
 
-def _told(work: pl.DataFrame, classes: pl.DataFrame, lost: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _of_ops(work: pl.DataFrame, classes: pl.DataFrame, lost: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """What is told of each operation alone, and what of the host's work for it, too."""
     here = lost.filter(pl.col("op") < work.height)  # others lie behind the last kept step
     own = work.select(
@@ -159,7 +163,10 @@ def _step_of(moments: pl.Series, windows: pl.DataFrame) -> pl.Series:
     runs = pl.DataFrame(
         {
             "step": [step for index in windows["index"] for step in (None, index)] + [None],
-            "count": [*pl.DataFrame([between, until - first]).select(pl.concat_list(pl.all()).explode()).to_series(), len(moments) - until[-1]],
+            "count": [
+                *pl.DataFrame([between, until - first]).select(pl.concat_list(pl.all()).explode()).to_series(),
+                len(moments) - until[-1],
+            ],
         },
         schema={"step": pl.Int32, "count": pl.UInt32},
     )
@@ -173,7 +180,10 @@ def _edges(found: Links, threads: Threads) -> pl.DataFrame:
     op = (pl.col("op").cast(item) + first).alias
     calls, launches = threads.calls, found.launches
     issue = launches.select(
-        pl.when(pl.col("after") == "end").then(calls["last"].gather(launches["call"])).otherwise(calls["first"].gather(launches["call"])).alias("src"),
+        pl.when(pl.col("after") == "end")
+        .then(calls["last"].gather(launches["call"]))
+        .otherwise(calls["first"].gather(launches["call"]))
+        .alias("src"),
         op("dst"),
         "after",
         "lag",

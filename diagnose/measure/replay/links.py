@@ -39,8 +39,8 @@ class Links:
 def links(work: pl.DataFrame, known: Dependencies, calls: pl.DataFrame, sm_count: int | None) -> Links:
     """The edges of one device's operations.
 
-    `work` in order of start: op (the row number), start, end, stream, correlation, issued, role, graph_node, the grid, and `call`; `calls`: call, start,
-    end. `sm_count`: multiprocessors of the device.
+    `work` in order of start: op (the row number), start, end, stream, correlation, issued, role, graph_node, the grid, and `call`; `calls`:
+    call, start, end. `sm_count`: multiprocessors of the device.
     """
     before = _stream(work)
     events, contradicted = _events(work, known, before)
@@ -256,7 +256,9 @@ def _inferred(work: pl.DataFrame, until: pl.Series) -> list[pl.DataFrame]:
     ).filter(~waited | (begun - until > EXPLAINED_NS))
     if late.is_empty():
         return []
-    late = late.with_columns((pl.col("until").is_null() | (pl.col("alone") & (pl.col("start") - pl.col("until") > LONGEST_NS))).alias("alone"))
+    late = late.with_columns(
+        (pl.col("until").is_null() | (pl.col("alone") & (pl.col("start") - pl.col("until") > LONGEST_NS))).alias("alone")
+    )
     by_end = work.select(pl.arg_sort_by("end", maintain_order=True)).to_series()
     done = work.select(pl.col("op", "start", "end", "stream", "issued").name.prefix("src_"))
     newest = work["end"].gather(by_end).search_sorted(late["start"], side="right").cast(pl.Int64) - 1

@@ -52,7 +52,7 @@ def threads_of(trace: Trace, work: pl.DataFrame, host: HostActivity, rules: Host
     launched = work.lazy().select("op", "end", "stream", "thread", "call_start", "role").filter(pl.col("thread").is_not_null()).collect()
     computing = launched["thread"].filter(launched["role"] == "compute").unique()
     here = (pl.col("rank") == rank) & (pl.col("start") < until) & pl.col("thread").is_in(launched["thread"].unique().implode())
-    calls = _outer(trace.calls.lazy().filter(here).select("thread", "start", "end", "name_id", "correlation").collect())
+    calls = _outer(trace.calls.lazy().filter(here).select("thread", "start", "end", "name_id", "correlation").collect().rechunk())
     issued = launched.filter(pl.col("call_start").is_not_null()).sort("call_start", maintain_order=True)
     issued = issued.with_columns(_calls_of(issued, calls).alias("call"))
     called = pl.repeat(None, work.height, dtype=calls.schema["call"], eager=True).scatter(issued["op"], issued["call"]).alias("call")
@@ -102,7 +102,9 @@ def _outer(calls: pl.DataFrame) -> pl.DataFrame:
 
 def _first(launched: pl.DataFrame, calls: int) -> pl.DataFrame:
     """Of what each of so many calls launched what began first, in order of calls; `launched` in order of start."""
-    row = pl.repeat(None, calls, dtype=pl.UInt32, eager=True).scatter(launched["call"], pl.int_range(launched.height, dtype=pl.UInt32, eager=True))
+    row = pl.repeat(None, calls, dtype=pl.UInt32, eager=True).scatter(
+        launched["call"], pl.int_range(launched.height, dtype=pl.UInt32, eager=True)
+    )
     if len(row) - row.null_count() == launched.height:  # each call launched one at most
         return launched[row.drop_nulls()]
     return launched.unique("call", keep="first", maintain_order=True).sort("call")
@@ -110,7 +112,8 @@ def _first(launched: pl.DataFrame, calls: int) -> pl.DataFrame:
 
 def _in_turn(calls: pl.DataFrame) -> bool:
     """Whether the calls are of one thread and no two begin at once, in order: as most traces have them."""
-    return calls.select(((pl.col("thread") == pl.col("thread").shift(1)) & (pl.col("start") > pl.col("start").shift(1))).all()).item()
+    thread, start = calls["thread"], calls["start"]
+    return bool(((thread == thread.shift(1)) & (start > start.shift(1))).all())
 
 
 # ------------------------------------------------------------------------------------------------ calls that waited
@@ -127,7 +130,8 @@ def _held(
 ) -> pl.DataFrame:
     """The calls that waited for the device: call, op, freed (when they could go on), kind, after, inferred. One row per call.
 
-    `launched`: operations that the threads launched; `issued`: those of which it is known when, in that order; `queued` as `_queue` gives it.
+    `launched`: operations that the threads launched; `issued`: those of which it is known when, in that order; `queued` as `_queue` gives
+    it.
     """
     waited = host.blocked.filter(pl.col("awaited").is_not_null())
     waited = waited.filter(waited["awaited"].is_in(launched.implode()))
@@ -400,7 +404,13 @@ def _segments(host: HostActivity) -> pl.DataFrame:
 def _items(calls: pl.DataFrame, held: pl.DataFrame, pieces: pl.DataFrame, roles: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
     """The nodes of the threads, in order of thread and time."""
     role = pl.col("host_role")
-    cause = pl.when(role == "allocator").then(_cause("allocator")).when(role == "synchronise").then(_cause("host_sync")).otherwise(_cause("launch"))
+    cause = (
+        pl.when(role == "allocator")
+        .then(_cause("allocator"))
+        .when(role == "synchronise")
+        .then(_cause("host_sync"))
+        .otherwise(_cause("launch"))
+    )
     blocked = held.filter(pl.col("kind") == "awaited")["call"]
     nobody = pl.repeat(None, calls.height, dtype=pl.Int64, eager=True)
     waits = pl.repeat(value=False, n=calls.height, eager=True).scatter(blocked, True)  # noqa: FBT003
@@ -408,7 +418,9 @@ def _items(calls: pl.DataFrame, held: pl.DataFrame, pieces: pl.DataFrame, roles:
         calls.select("thread", "call", "start", "end", "name_id")
         .join(roles, on="name_id", how="left", maintain_order="left")
         .with_columns(cause.alias("cause"), nobody.scatter(held["call"], held["freed"]).alias("freed"))
-        .with_columns(pl.when(waits & (role != "allocator").fill_null(value=True)).then(_cause("host_sync")).otherwise("cause").alias("cause"))
+        .with_columns(
+            pl.when(waits & (role != "allocator").fill_null(value=True)).then(_cause("host_sync")).otherwise("cause").alias("cause")
+        )
     )
     first_uses = host.state.filter(pl.col("mask") & FIRST_USE != 0).select(pl.col("start").alias("used"), pl.col("end").alias("used_until"))
     if not first_uses.is_empty():
