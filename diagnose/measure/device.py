@@ -33,7 +33,7 @@ from diagnose.measure.step_host import step_ranges
 from diagnose.measure.steps import StepWindows, inside_windows, per_window
 from diagnose.measure.timeline import DrawnStep, timeline
 from diagnose.measure.waits.dependencies import resolve_waits
-from diagnose.measure.waits.host_costs import host_costs
+from diagnose.measure.waits.host_costs import host_costs, unexplained_calls
 from diagnose.measure.waits.leads import claims, host_limited
 from diagnose.measure.waits.stalls import Causes, blocking, stalls
 from diagnose.model.statistics import integer_median
@@ -295,7 +295,9 @@ def measure_device(
     waits = resolve_waits(told, of_events, memory_waits=len(of_memory))
     found = stalls(work, windows, waits, host)
     times = budget(ran, found, work, windows, trace.provenance.origin_ns)
-    why = Causes(blocking=blocking(found, work, classes), host=host_costs(found, host, trace))
+    why = Causes(
+        blocking=blocking(found, work, classes), host=host_costs(found, host, trace), unexplained=unexplained_calls(found, host, trace)
+    )
     transport = CommunicationTimes(by_kind=by_kind(ran, inside, windows, classes, why.blocking), beside=beside_compute(ran, windows))
     used = usage(inside, ran, windows, classified, trace)
     counted = step_counts(

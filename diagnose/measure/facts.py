@@ -177,6 +177,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         **_kernels(one),
         **_memory(one, records),
         "host_pauses": _pauses(one),
+        "unexplained_wait_calls": _unexplained(one),
         **feature_facts(one, records.communication, knowledge.features),
         "gpu_name": one.info.name if one.info else None,
         "gpu_compute_major": one.info.compute_major if one.info else None,
@@ -311,14 +312,26 @@ def _long_steps(one: DeviceMeasure) -> dict[str, FactValue]:
 
 
 PAUSES_NAMED = 3
+UNEXPLAINED_NAMED = 0.05  # of the time without a known cause: a call that held the host for less tells nothing; this project's choice
 
 
 def _pauses(one: DeviceMeasure) -> str | None:
     """The calls and ranges that take most of the long pauses, with their time per step; None where nothing names them."""
     named = one.causes.host.filter(pl.col("pause")).group_by("name").agg(pl.col("ns").sum()).sort("ns", "name", descending=[True, False])
+    return _calls_told(one, named) or None
+
+
+def _unexplained(one: DeviceMeasure) -> str | None:
+    """The synchronising calls that the host was in while compute waited for something unknown; None without recorded calls."""
+    stalled = int(one.budget.per_step["dependency_stalled_ns"].sum())
+    long = one.causes.unexplained.filter(pl.col("ns") >= UNEXPLAINED_NAMED * stalled)
+    return (_calls_told(one, long) or "no call for long") if one.recorded.calls else None
+
+
+def _calls_told(one: DeviceMeasure, named: pl.DataFrame) -> str:
+    """The first of these calls (name, ns), with their time per step."""
     steps = max(one.budget.per_step.height, 1)
-    told = [f"{name[:80]} ({ns / steps / 1e6:.2f} ms)" for name, ns in named.head(PAUSES_NAMED).iter_rows()]
-    return ", ".join(told) or None
+    return ", ".join(f"{name[:80]} ({ns / steps / 1e6:.2f} ms)" for name, ns in named.head(PAUSES_NAMED).iter_rows())
 
 
 def _exchanges(rows: tuple[Communication, ...]) -> dict[str, FactValue]:

@@ -7,6 +7,7 @@ import polars as pl
 from diagnose.measure.host import HostActivity
 from diagnose.measure.waits.hold_ups import HOST_WORK, PLAIN_WORK
 from diagnose.measure.waits.stalls import Stalls
+from diagnose.model.intervals import merge, overlaps
 from diagnose.model.trace import Trace
 
 NAMED_PAUSES = 40  # of the longest pieces in pauses so many are named
@@ -46,6 +47,21 @@ def host_costs(found: Stalls, host: HostActivity, trace: Trace) -> pl.DataFrame:
         .agg(pl.col("ns").sum(), pl.len().alias("count"), pl.col("pause_id").is_not_null().any().alias("pause"))
         .sort("index", "name", "cause")
     )
+
+
+def unexplained_calls(found: Stalls, host: HostActivity, trace: Trace) -> pl.DataFrame:
+    """name, ns: dependency-stalled time during which the host was in a synchronising call of that name, most first.
+
+    Both may wait for the same: work of another process, or work that began before the capture.
+    """
+    pieces = found.pieces.filter(pl.col("cause") == "dependency_stalled").select("start", "end").sort("start")
+    syncs = host.named.filter(pl.col("cause") == "sync").join(trace.names.select(pl.col("id").alias("name_id"), "text"), on="name_id")
+    rows = [
+        (name, int((common["end"] - common["start"]).sum()))
+        for (name,), calls in syncs.group_by("text")
+        if (common := overlaps(pieces, merge(calls))).height
+    ]
+    return pl.DataFrame(rows, schema={"name": pl.String, "ns": pl.Int64}, orient="row").sort("ns", "name", descending=[True, False])
 
 
 def _pause_names(found: Stalls, host: HostActivity) -> pl.DataFrame:

@@ -420,11 +420,13 @@ class Causes:
     """Time without compute by cause, one row (or several) per step window.
 
     `blocking`: index, bucket, role, kind, backend, ns, inferred. `host`: index, name, cause, ns, count (launch-starved time by the call or
-    range that the host was in).
+    range that the host was in). `unexplained`, of all steps: name, ns (dependency-stalled time by the synchronising call that the host was
+    in).
     """
 
     blocking: pl.DataFrame
     host: pl.DataFrame
+    unexplained: pl.DataFrame
 
 
 def blocking(found: Stalls, work: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:

@@ -336,3 +336,15 @@ def test_gaps_that_repeated_compute_ends_are_recompute_in_the_step_in_which_they
     items = [run("gemm", 0, 10, 1, phase="forward"), run("nccl", 30, 40, 22, phase="recompute"), run("gemm", 50, 57, 23, phase="recompute")]
     spans = [Span(text=f"iteration {n}", start=20 * n - 20, end=20 * n) for n in (1, 2)]
     assert repeated(scene(items, spans)) == [(1, 20), (2, 27)]
+
+
+@for_each(
+    "one, named",
+    (waited_for(run("nccl", 12, 60, 1, stream=20), consumer=run("gemm", 65, 80, 4)), "no call for long"),
+    (
+        scene([run("gemm", 0, 10, 0), run("gemm", 60, 80, 5), call("cudaStreamSynchronize", 20, 50, wait="stream_sync", stream=7)]),
+        "cudaStreamSynchronize (0.00 ms)",
+    ),
+)
+def test_the_call_that_held_the_host_while_compute_waited_for_something_unknown_is_named(one: Scene, named: str) -> None:
+    assert facts_of(one)["unexplained_wait_calls"] == named
