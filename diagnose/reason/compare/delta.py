@@ -117,7 +117,8 @@ def _category(name: str, first: Middle, second: Middle, bounds: tuple[float, flo
     here, there = _total(first, name), _total(second, name)
     # why compute was absent inside it, in the order of the vocabulary; none of compute
     causes = [(why, first.cells.get((name, why), 0), second.cells.get((name, why), 0)) for why in WHY]
-    state = _state(there - here, bounds, least)
+    low, high = (limit(round(bound), there - here) for limit, bound in zip((min, max), bounds, strict=True))
+    state = _state(there - here, (low, high), least)  # by what is shown: a bound of less than half a nanosecond is nought
     return Category(
         category=name,
         base_ns=here,
@@ -125,13 +126,13 @@ def _category(name: str, first: Middle, second: Middle, bounds: tuple[float, flo
         delta_ns=there - here,
         moved=state == "moved",
         state=state,
-        low=None if single else min(round(bounds[0]), there - here),
-        high=None if single else max(round(bounds[1]), there - here),
+        low=None if single else low,
+        high=None if single else high,
         parts=tuple(Part(why=why, base_ns=old, new_ns=now, delta_ns=now - old) for why, old, now in causes if old or now),
     )
 
 
-def _state(delta: int, bounds: tuple[float, float], least: float) -> CategoryState:
+def _state(delta: int, bounds: tuple[int, int], least: float) -> CategoryState:
     """Within noise is what has an interval that holds nought."""
     if not delta:
         return "same"

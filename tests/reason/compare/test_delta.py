@@ -46,6 +46,12 @@ def test_deltas_of_categories_add_up_to_that_of_the_step(base: list[list[Cells]]
         assert row.low is None or row.high is None or not row.moved or not row.low <= 0 <= row.high, "what moved is not within noise"
 
 
+def test_a_bound_of_less_than_a_nanosecond_is_nought_in_the_state_too() -> None:
+    found = step_delta(side(*([{"vision_encoder": ns}] for ns in (0, 2, 2))), side(*([{"vision_encoder": 0}] for _ in range(2))))
+    assert found is not None
+    assert [(row.delta_ns, row.high, row.state, row.moved) for row in found.categories] == [(-1, 0, "within noise", False)]
+
+
 @given(STEPS)
 def test_the_median_step_is_the_documents_median(cells: list[Cells]) -> None:
     lengths = [sum(one.values()) for one in cells]
