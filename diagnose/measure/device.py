@@ -34,7 +34,7 @@ from diagnose.measure.steps import StepWindows, inside_windows, per_window
 from diagnose.measure.timeline import DrawnStep, timeline
 from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.measure.waits.host_costs import host_costs, unexplained_calls
-from diagnose.measure.waits.leads import claims, host_limited
+from diagnose.measure.waits.leads import claims, host_limited, recompute_restart
 from diagnose.measure.waits.stalls import Causes, blocking, stalls
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import Device, Trace
@@ -330,6 +330,7 @@ def measure_device(
             windows,
             counted,
             host_limited(found, work, windows, host, claims(times.per_step)),
+            recompute_restart(found, work, windows, host, memory.recompute),
             contention(inside, work, windows, ran.together(ran.mask(is_role("compute")), ran.mask(is_role("transport")), windows)),
         ),
         memory=memory,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from diagnose.measure.steps import per_window
-from diagnose.model.intervals import union_length
+from diagnose.model.intervals import merge
 from diagnose.model.vocabulary import ROUTER, Status
 
 # Forward kernels per backward kernel of one family. All are this project's choice.
@@ -29,7 +29,7 @@ class Recompute:
 
     `ns` is the whole repetition; `lower` what is certainly repeated. They differ only where no range tells how far a repetition goes.
     `light` is the whole less matrix products: what a job repeats whose recompute covers no module with products. `ops`: rows of the compute
-    that is repeated, in the whole.
+    that is repeated, in the whole; `spans`: start, end of the time that this takes, with the gaps that it ends.
     """
 
     per_window: pl.DataFrame | None
@@ -37,6 +37,7 @@ class Recompute:
     forward: int | None  # attention kernels inside the steps
     backward: int | None
     ops: pl.Series = field(default_factory=lambda: pl.Series("op", dtype=pl.UInt32))
+    spans: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"start": pl.Int64, "end": pl.Int64}))
 
     @property
     def ratio(self) -> float | None:
@@ -85,7 +86,8 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -
         far = marked if told else _stretches(work, units, marked)
         found = _in_full(ns if told else _repeated(far, work, pieces, windows), ns, _repeated(_light(far), work, pieces, windows))
         status: Status = "measured" if found["ns"].equals(found["lower"]) else "inferred"
-        return Recompute(per_window=found, status=status, forward=counts[0], backward=counts[1], ops=far["op"])
+        spans = _spans(far, work, pieces).select("start", "end")
+        return Recompute(per_window=found, status=status, forward=counts[0], backward=counts[1], ops=far["op"], spans=spans)
     ratio = None if counts[0] is None or not counts[1] else counts[0] / counts[1]
     again = families.filter(pl.col("ratio").is_between(REPEATED, SENSIBLE))
     if ratio is not None and ratio > SENSIBLE:
@@ -95,7 +97,8 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -
     far = _stretches(work, units, _second_times(units))
     light = _repeated(_light(far), work, pieces, windows)
     found = _in_full(_repeated(far, work, pieces, windows), _extra_attention(units, windows), light)
-    return Recompute(per_window=found, status="inferred", forward=counts[0], backward=counts[1], ops=far["op"])
+    spans = _spans(far, work, pieces).select("start", "end")
+    return Recompute(per_window=found, status="inferred", forward=counts[0], backward=counts[1], ops=far["op"], spans=spans)
 
 
 def _without_backward_attention(work: pl.DataFrame, windows: pl.DataFrame) -> Recompute:
@@ -113,7 +116,13 @@ def _without_backward_attention(work: pl.DataFrame, windows: pl.DataFrame) -> Re
 
 
 def _repeated(repeated: pl.DataFrame, work: pl.DataFrame, pieces: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Per window (index, ns): the time in which any of the operations ran, and that of the gaps that they end.
+    """Per window (index, ns): the time in which any of the operations ran, and that of the gaps that they end."""
+    spent = _spans(repeated, work, pieces).group_by("index").agg((pl.col("end") - pl.col("start")).sum().alias("ns"))
+    return per_window(windows, spent).fill_null(0)
+
+
+def _spans(repeated: pl.DataFrame, work: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
+    """index, start, end: when any of the operations ran, and the gaps that they end; disjoint.
 
     Waiting before a repetition for transport that is not its own (the gradient from the next stage) is left out: it would be there without.
     """
@@ -123,11 +132,7 @@ def _repeated(repeated: pl.DataFrame, work: pl.DataFrame, pieces: pl.DataFrame, 
     foreign = work.filter((pl.col("role") == "transport") & (pl.col("phase") != "recompute").fill_null(value=True))["op"]
     arriving = (pl.col("cause") == "blocking") & pl.col("op").is_in(first.implode()) & pl.col("producer").is_in(foreign.implode())
     waited = pieces.filter(again & ~arriving.fill_null(value=False))
-    spent = []
-    for index in windows["index"]:
-        ran, gaps = (frame.filter(pl.col("index") == index) for frame in (repeated, waited))
-        spent.append(union_length(ran["start"], ran["end"]) + int((gaps["end"] - gaps["start"]).sum()))
-    return pl.DataFrame({"index": windows["index"], "ns": spent}, schema={"index": windows.schema["index"], "ns": pl.Int64})
+    return merge(pl.concat([frame.select("index", "start", "end") for frame in (repeated, waited)]), ("index",))
 
 
 def _in_full(whole: pl.DataFrame, lower: pl.DataFrame, light: pl.DataFrame) -> pl.DataFrame:

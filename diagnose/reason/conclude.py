@@ -271,7 +271,7 @@ def _slowdown(shown: DeviceMeasure, unprofiled_step_ns: float | None) -> dict[st
     return {"unprofiled_step_ns": unprofiled_step_ns, "profiler_slowdown": shown.mean_step_ns / unprofiled_step_ns - 1}
 
 
-_RECOMPUTE = ("recompute_ns", "recompute_lower_ns", "recompute_share")
+_RECOMPUTE = ("recompute_ns", "recompute_lower_ns", "recompute_share", "recompute_restart_ns")
 
 
 def _configured_recompute(values: Mapping[str, FactValue], job: Job | None) -> dict[str, FactValue]:
@@ -287,10 +287,11 @@ def _configured_recompute(values: Mapping[str, FactValue], job: Job | None) -> d
     chosen = upper
     if repeats_no_products(job):
         chosen = lower if job.get("recompute_modules") == ("core_attn",) or not isinstance(light, int) else light
-    step = values["step_ns"]
+    step, restart = values["step_ns"], values.get("recompute_restart_ns")
     return {
         "recompute_ns": chosen,
         "recompute_lower_ns": chosen,
+        "recompute_restart_ns": round(restart * chosen / upper) if isinstance(restart, int) else None,
         "recompute_share": chosen / step if isinstance(step, int) and step else None,
     }
 

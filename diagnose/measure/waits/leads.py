@@ -1,4 +1,4 @@
-"""How far the host leads the device: a faster network saves no more than that.
+"""How far the host leads the device: a faster network saves no more than that, and a host that launches less saves more.
 
 Without transport the device would come to each operation earlier, but not before the host has issued it. On the stream that computes most
 an operation k moves forward by what is gone before it, and by no more than its lead (the time that it lay issued) and what the host gains
@@ -8,6 +8,11 @@ regains:
     shift(k) = min(shift(k - 1) + gone(k), lead(k) + gained(k))
 
 `gone` is generous (whole gaps in which transport or the host held compute up), so the shift at a step's end is a ceiling, as the bound is.
+
+Without repeated work the same holds the other way round. The host need not launch it nor wait in it, so it gains all the time that it
+spends there, which may be more than the device does. What it gains more shortens the gaps in which it is late (a loader between two
+micro-batches), until a call holds it again. There gone(k) is what is repeated and the time in which compute was launch-starved; where k
+was, lead(k) is 0.
 """
 
 from __future__ import annotations
@@ -15,8 +20,11 @@ from __future__ import annotations
 import polars as pl
 
 from diagnose.measure.host import POLL_REACH_NS, HostActivity
+from diagnose.measure.memory import Recompute
 from diagnose.measure.steps import inside_windows
+from diagnose.measure.waits.hold_ups import HOST_WORK
 from diagnose.measure.waits.stalls import HOST_CAUSES, Stalls
+from diagnose.model.intervals import merge
 
 # This project's choice: a launching call this long may have waited for room in the queue, and then returns earlier where the device is.
 HELD_NS = 50_000
@@ -43,13 +51,55 @@ def host_limited(found: Stalls, work: pl.DataFrame, windows: pl.DataFrame, host:
     return windows.select("index", (claimed * share).floor().cast(pl.Int64).alias("transport_host_limited_ns"))
 
 
-def _line(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Operations in the windows on the stream that computes most, where their launch was recorded: start, issued, lead."""
+def recompute_restart(found: Stalls, work: pl.DataFrame, windows: pl.DataFrame, host: HostActivity, repeated: Recompute) -> pl.DataFrame:
+    """By what the host would be late less without the repeated work, beyond what that takes: index, recompute_restart_ns (null: not known).
+
+    `work`: op too, and else as for `host_limited`.
+    """
+    if repeated.per_window is None:
+        return windows.select("index", pl.lit(None, dtype=pl.Int64).alias("recompute_restart_ns"))
+    again = pl.col("op").is_in(repeated.ops.implode()).fill_null(value=False)
+    late = found.pieces.filter(pl.col("cause").is_in(["host_sync", *HOST_WORK]) & ~again)
+    claimed, launched = repeated.per_window["ns"], _launching(work.with_columns(again.alias("again")))
+    share = 0.0
+    if claimed.sum() and not late.is_empty() and not launched.is_empty():
+        own = _line(work, windows, late["op"])
+        line, held = (frame.filter(~_within(frame[moment], launched)) for frame, moment in ((own, "issued"), (_holds(work, host), "end")))
+        holds = pl.concat([held.with_columns(pl.lit(value=False).alias("free")), launched.with_columns(pl.lit(value=True).alias("free"))])
+        gone = _summed(pl.concat([repeated.spans, late.select("start", "end")]))
+        share = max(0.0, _saved(line, gone, holds.sort("end", "start"), windows) / int(claimed.sum()) - 1)
+    return windows.select("index", (claimed * share).floor().cast(pl.Int64).alias("recompute_restart_ns"))
+
+
+def _launching(work: pl.DataFrame) -> pl.DataFrame:
+    """When the host was busy with repeated work: from the launch of the compute before it to the last one of it. start, end; disjoint."""
+    compute = work.filter((pl.col("role") == "compute") & pl.col("issued").is_not_null()).sort("issued", "op")
+    runs = compute.with_columns(pl.col("issued").shift(1).alias("from"), pl.col("again").rle_id().alias("run")).filter("again")
+    spans = runs.group_by("run").agg(pl.col("from").first().alias("start"), pl.col("issued").last().alias("end"))
+    return merge(spans.drop_nulls().select("start", "end"))
+
+
+def _within(moments: pl.Series, spans: pl.DataFrame) -> pl.Series:
+    """Whether each moment lies in one of the spans (disjoint, sorted), its end included."""
+    place = spans["start"].search_sorted(moments, side="left").cast(pl.Int64) - 1
+    return (place >= 0) & (spans["end"].gather(place.clip(0)) >= moments)
+
+
+def _line(work: pl.DataFrame, windows: pl.DataFrame, starved: pl.Series | None = None) -> pl.DataFrame:
+    """Operations in the windows on the stream that computes most, where their launch was recorded: start, issued, lead.
+
+    With those of `starved` (rows), on any stream, which lead by nothing.
+    """
     inside = inside_windows(work, windows)
     lengths = inside.filter(pl.col("role") == "compute").group_by("stream").agg((pl.col("end") - pl.col("start")).sum().alias("ns"))
     main = lengths.sort("ns", "stream", nulls_last=True).tail(1)
-    own = inside.join(main, on="stream", how="semi", nulls_equal=True, maintain_order="left").filter(pl.col("issued").is_not_null())
-    return own.select("start", "issued", (pl.col("start") - pl.col("issued")).clip(0, None).alias("lead"))
+    on_main = pl.col("stream").eq_missing(main["stream"].first()) if main.height else pl.lit(value=False)
+    lead = (pl.col("start") - pl.col("issued")).clip(0, None).alias("lead")
+    if starved is None:
+        return inside.filter(on_main & pl.col("issued").is_not_null()).select("start", "issued", lead)
+    bound = pl.col("op").is_in(starved.drop_nulls().implode())
+    own = inside.filter((on_main | bound) & pl.col("issued").is_not_null())
+    return own.select("start", "issued", pl.when(bound).then(0).otherwise(lead).alias("lead"))
 
 
 def _gone(found: Stalls, work: pl.DataFrame) -> pl.DataFrame:
@@ -57,8 +107,12 @@ def _gone(found: Stalls, work: pl.DataFrame) -> pl.DataFrame:
     transport = (work["role"].gather(found.pieces["producer"]) == "transport").fill_null(value=False)
     held = transport.alias("held") | found.pieces["cause"].is_in(list(HOST_CAUSES))
     gaps = found.pieces.filter(held).select("index", "op").unique()
-    gone = found.pieces.join(gaps, on=["index", "op"], how="semi", nulls_equal=True).select("start", "end").sort("start")
-    return gone.with_columns((pl.col("end") - pl.col("start")).cum_sum().alias("until"))
+    return _summed(found.pieces.join(gaps, on=["index", "op"], how="semi", nulls_equal=True).select("start", "end"))
+
+
+def _summed(gone: pl.DataFrame) -> pl.DataFrame:
+    """Disjoint pieces by start, with `until`, their sum so far."""
+    return gone.sort("start").with_columns((pl.col("end") - pl.col("start")).cum_sum().alias("until"))
 
 
 def _sum_until(gone: pl.DataFrame, moments: pl.Series) -> pl.Series:
@@ -90,14 +144,15 @@ def _holds(work: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
 
 
 def _saved(line: pl.DataFrame, gone: pl.DataFrame, holds: pl.DataFrame, windows: pl.DataFrame) -> int:
-    """By how much the windows together end earlier, at most."""
+    """By how much the windows together end earlier, at most. `holds` that are `free` are gone whole, whatever the device does."""
     slack = line["lead"] - _sum_until(gone, line["start"])
     part = holds["end"].search_sorted(line["issued"], side="right").cast(pl.Int64)  # how many holds lay behind the host
     least = dict(pl.DataFrame({"part": part, "slack": slack}).group_by("part").agg(pl.col("slack").min()).iter_rows())
     gained, lowest, gains = 0, 0, [0]
-    for number, (length, moved) in enumerate(zip(holds["end"] - holds["start"], _sum_until(gone, holds["end"]), strict=True)):
+    free = holds["free"] if "free" in holds.columns else pl.repeat(value=False, n=holds.height, eager=True)
+    for number, (length, moved, whole) in enumerate(zip(holds["end"] - holds["start"], _sum_until(gone, holds["end"]), free, strict=True)):
         lowest = min(lowest, least.get(number, 0) + gained) if number in least else lowest
-        gained = max(0, min(length + gained, lowest + moved))
+        gained = length + gained if whole else max(0, min(length + gained, lowest + moved))
         gains.append(gained)
     reached = (slack + pl.Series("gains", gains, dtype=pl.Int64).gather(part)).cum_min()
 

@@ -74,3 +74,50 @@ def test_the_wall_says_what_the_host_would_take() -> None:
     told = facts(step_ns=100_000_000, transport_blocking_ns=40_000_000, transport_host_limited_ns=15_000_000)
     wall = next(one for one in bounds(told, KNOWLEDGE.rulebook) if one.wall == "communication")
     assert (wall.bound_ns, wall.parts["host_in_its_place"]) == (25_000_000, -15_000_000)
+
+
+def micro_batches(*, held: bool, synced: bool) -> Scene:
+    """Forward, two repeated products, backward (100, 50, 50 and 100 ns), then data for 300 ns in the host, forward and backward again.
+
+    `held`: the host waits for the first repeated product before it launches the second; `synced`: for backward before it loads.
+    """
+    again = 161 if held else 21
+    loaded = (315 if synced else again + 3) + 300
+    late = max(loaded + 1, 315)
+    first = 165 if held else 160
+    return scene([
+        run("gemm", 10, 110, 0, phase="forward"),
+        run("gemm", 110, 160, 19, phase="recompute"),
+        *([call("cudaStreamSynchronize", 20, 160)] if held else []),
+        run("gemm", first, first + 50, again, phase="recompute"),
+        run("gemm", first + 50, first + 150, again + 2, phase="backward"),
+        *([call("cudaStreamSynchronize", again + 3, first + 150)] if synced else []),
+        run("gemm", late, late + 100, loaded, phase="forward"),
+        run("gemm", late + 100, late + 200, loaded + 2, phase="backward"),
+    ])  # fmt: skip
+
+
+# What is repeated takes 105 ns with the gap in it, or 100. Held in it the host spends 161 ns there, from its launch before to the last one,
+# and without that loads as much earlier: the gap of 150 ns behind it gets shorter by the 56 that the device does not gain.
+@for_each(
+    "held, synced, repeated, restart",
+    (True, False, 105, 56),
+    (True, True, 105, 0),  # the host waits for the device before it loads: it gains what that gains
+    (False, False, 100, 0),  # the host launches what is repeated in 21 ns: it is late by more without it
+)
+def test_a_host_that_need_not_launch_what_is_repeated_is_late_less(*, held: bool, synced: bool, repeated: int, restart: int) -> None:
+    (measured,) = micro_batches(held=held, synced=synced).measure()
+    found = device_facts(measured, device_records(measured), KNOWLEDGE)
+    assert (found["recompute_ns"], found["recompute_restart_ns"]) == (repeated, pytest.approx(restart, abs=2))
+
+
+def test_the_memory_wall_holds_what_the_host_is_late_less() -> None:
+    """In its lower end as much of it as is repeated for certain."""
+    told = facts(step_ns=100_000_000, recompute_ns=20_000_000, recompute_lower_ns=10_000_000, recompute_restart_ns=4_000_000)
+    none = facts(step_ns=100_000_000, recompute_ns=20_000_000, recompute_lower_ns=10_000_000, recompute_restart_ns=None)
+    wall, other = (next(one for one in bounds(one, KNOWLEDGE.rulebook) if one.wall == "memory") for one in (told, none))
+    assert (wall.bound_ns, wall.lower_ns, wall.parts["host_ahead"]) == (
+        (other.bound_ns or 0) + 4_000_000,
+        (other.lower_ns or 0) + 2_000_000,
+        4_000_000,
+    )
