@@ -39,7 +39,7 @@ def test_bounds_and_their_parts() -> None:
     )
     assert (found["memory"].bound_ns, found["memory"].parts) == (
         2_700_000,
-        {"recompute": 2_000_000, "blocking_copies": 300_000, "handover": 0, "allocator": 400_000, "restart": 0},
+        {"recompute": 2_000_000, "blocking_copies": 300_000, "handover": 0, "allocator": 400_000, "restart": 0, "host_ahead": 0},
     )
     assert found["communication"].bound_ns == 3_750_000
     assert found["communication"].parts == {
@@ -70,7 +70,7 @@ def test_parts_may_leave_a_rest_and_missing_or_inferred_facts_weaken_a_bound() -
     assert found["host_overhead"].parts == {"host_work": 1_500_000, "host_sync": 500_000, "handover": 0, "rest": 100_000}
     memory = walls(recompute_ns=None, host_copy_blocking_ns=7_000_000)["memory"]
     assert (memory.bound_ns, memory.share) == (None, None)
-    assert memory.parts == {"recompute": None, "blocking_copies": 7_000_000, "handover": 0, "allocator": 0, "restart": 0}
+    assert memory.parts == {"recompute": None, "blocking_copies": 7_000_000, "handover": 0, "allocator": 0, "restart": 0, "host_ahead": 0}
     found = {bound.wall: bound for bound in bounds(facts(inferred=("transport_blocking_ns",)), BOOK)}
     assert (found["communication"].status, found["memory"].status) == ("inferred", "measured")
 
