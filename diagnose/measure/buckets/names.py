@@ -104,6 +104,7 @@ def _spaced(text: pl.Expr) -> pl.Expr:
         .str.replace_all(r"(Grouped|Experts?|Moe|Sparse)GLU", "${1}Glu")
         .str.replace_all(r"([a-z])GLU", "${1}glu")
         .str.replace_all(r"([a-z])LU", "${1}lu")
+        .str.replace_all(r"(Si|Ge|Re)Lu([^a-z]|$)", "${1}lu${2}")
         .str.replace_all("All[tT]o[aA]ll|All2All", "Alltoall")
         .str.replace_all("SoftMax", "Softmax")
         .str.replace_all(r"\bk([A-Z][a-z])", "${1}")
