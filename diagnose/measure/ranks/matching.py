@@ -25,6 +25,7 @@ FARTHEST = 1500  # shifts tried at most where no likely one fits
 FIRM_NS = 150_000  # scatter of the differences (p90 − p10) below which a shift is right beyond doubt; this project's choice
 LOOSE_NS = 2_000_000  # scatter above which no shift is believed; this project's choice
 FEW = 4  # instances that two sequences must have in common, where the shorter has as many
+CERTAIN = 8  # instances whose common ends are no chance, and outweigh a start time that contradicts them; this project's choice
 CLOSE_NS = 10_000  # two shifts whose scatters differ by less are told apart by what is likely
 
 
@@ -55,7 +56,7 @@ def fit(reference: Course, other: Course, *, limit: int = LOOSE_NS, thorough: bo
     best: Fit | None = None
     for shift in likely:
         best = _better(best, _tried(reference, other, shift))
-        if best is not None and best.scatter <= FIRM_NS // 4 and best.n >= 4:
+        if best is not None and best.scatter <= FIRM_NS // 4 and best.n >= CERTAIN:  # fewer fit by chance
             return best
     near = (shift + step for shift in likely for step in range(-NEAR, NEAR + 1))
     for shift in dict.fromkeys(near):
@@ -115,7 +116,6 @@ def _better(best: Fit | None, new: Fit | None) -> Fit | None:
 
 
 _SYMMETRIC: tuple[Shape, ...] = ("all_reduce", "all_gather", "reduce_scatter")  # every member gives the same number of bytes
-CERTAIN = 8  # instances that outweigh a start time that contradicts them; this project's choice
 _CANDIDATES = 24  # groups that a lane without a name is tried against, the nearest in rank first
 
 
