@@ -67,6 +67,8 @@ NAMES = {
     "mlp1_fused_test_kernel": "dense_gemm",
     "crossentropy_softmax_backward_kernel1": "loss",
     "gen_data": "elementwise",
+    "acme::comms::testBroadcast64Block(bool*)": "collective",
+    "k_write_vec4": "elementwise",
     "void acme::moe::forward<float>(float*)": "expert_gemm",
     "SiLuMul_half": "activation",
     "mat_mul_transposed_cuda": "dense_gemm",
