@@ -44,10 +44,10 @@ def graph_of(
     `contention.losses` gives it.
     """
     until = int(windows["end"].max())  # type: ignore[arg-type]
-    shown = work.select(_READ).head(work["start"].search_sorted(until, side="right")).rechunk()  # or each selection would do it again
+    shown = work.select(_READ).head(work["start"].search_sorted(until, side="right"))
     shown = shown.with_columns(_phases(shown, repeated))
     threads = threads_of(trace, shown, host, rules, rank, until)
-    found = links(shown.with_columns(threads.called), prepare(work, _resolved(waits)), threads.calls, sm_count)
+    found = links(shown.with_columns(threads.called), prepare(work, _resolved(waits), from_times=False), threads.calls, sm_count)
     edges, launches = _edges(found, threads), len(found.launches)
     del found
     begins, ends = (pl.concat([threads.items[edge], shown[edge]], rechunk=True) for edge in ("start", "end"))

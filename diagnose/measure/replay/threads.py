@@ -49,19 +49,20 @@ class Threads:
 
 def threads_of(trace: Trace, work: pl.DataFrame, host: HostActivity, rules: HostRules, rank: int, until: int) -> Threads:
     """The threads that launch work of this device, up to `until`. `work` as `device_work` gives it, perhaps fewer rows."""
-    launched = work.lazy().select("op", "end", "stream", "thread", "call_start", "role").filter(pl.col("thread").is_not_null()).collect()
+    launched = work.select("op", "end", "stream", "thread", "call_start", "role").drop_nulls("thread")
     computing = launched["thread"].filter(launched["role"] == "compute").unique()
     here = (pl.col("rank") == rank) & (pl.col("start") < until) & pl.col("thread").is_in(launched["thread"].unique().implode())
-    calls = _outer(trace.calls.lazy().filter(here).select("thread", "start", "end", "name_id", "correlation").collect().rechunk())
-    issued = launched.filter(pl.col("call_start").is_not_null()).sort("call_start", maintain_order=True)
-    issued = issued.with_columns(_calls_of(issued, calls).alias("call"))
+    calls = _outer(trace.calls.lazy().filter(here).select("thread", "start", "end", "name_id", "correlation").collect())
+    issued = launched.drop_nulls("call_start").sort("call_start", maintain_order=True)
+    begun = calls.select("thread", "call", pl.col("start").alias("began"), pl.col("end").alias("returned")).sort("began")
+    issued = issued.with_columns(_calls_of(issued, begun).alias("call"))
     called = pl.repeat(None, work.height, dtype=calls.schema["call"], eager=True).scatter(issued["op"], issued["call"]).alias("call")
     roles = call_roles(trace.names, calls, rules)
     frees = trace.names.filter(pl.col("text").str.contains(rules.call_pattern("allocator", "device")))["id"]
     freeing = calls.filter(pl.col("name_id").is_in(frees.implode()))
     launching = _first(work.select("op", called, pl.col("start").alias("freed")).drop_nulls("call"), calls.height)
     queued = _queue(calls, launching)
-    held = _held(calls, launched["op"], issued, host, trace.calls.filter(pl.col("rank") == rank), freeing, queued)
+    held = _held(begun, launched["op"], issued, host, trace.calls.filter(pl.col("rank") == rank), freeing, queued)
     gaps = _gaps(calls, computing)
     pieces = _pieces(gaps, host, computing)
     items = _items(calls, held, pieces, roles, host)
@@ -78,17 +79,17 @@ def threads_of(trace: Trace, work: pl.DataFrame, host: HostActivity, rules: Host
     )
 
 
-def _calls_of(issued: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
-    """The call (row number in `calls`) that launched each operation of `issued`, in order of its call; null where that is not known."""
+def _calls_of(issued: pl.DataFrame, begun: pl.DataFrame) -> pl.Series:
+    """The call of `begun` (the calls by their begin) that launched each operation of `issued`, in order of its call; null where that is not known."""
     found = issued.select("thread", "call_start").join_asof(
-        calls.select("thread", "call", pl.col("start").alias("began"), "end").sort("began"),
+        begun,
         left_on="call_start",
         right_on="began",
         by="thread",
         strategy="backward",
         check_sortedness=False,
     )
-    return found.select(pl.when(pl.col("call_start") <= pl.col("end")).then("call")).to_series()
+    return found.select(pl.when(pl.col("call_start") <= pl.col("returned")).then("call")).to_series()
 
 
 def _outer(calls: pl.DataFrame) -> pl.DataFrame:
@@ -120,7 +121,7 @@ def _in_turn(calls: pl.DataFrame) -> bool:
 
 
 def _held(
-    calls: pl.DataFrame,
+    begun: pl.DataFrame,
     launched: pl.Series,
     issued: pl.DataFrame,
     host: HostActivity,
@@ -130,8 +131,8 @@ def _held(
 ) -> pl.DataFrame:
     """The calls that waited for the device: call, op, freed (when they could go on), kind, after, inferred. One row per call.
 
-    `launched`: operations that the threads launched; `issued`: those of which it is known when, in that order; `queued` as `_queue` gives
-    it.
+    `begun`: the calls by their begin; `launched`: operations that the threads launched; `issued`: those of which it is known when, in that
+    order; `queued` as `_queue` gives it.
     """
     waited = host.blocked.filter(pl.col("awaited").is_not_null())
     waited = waited.filter(waited["awaited"].is_in(launched.implode()))
@@ -142,7 +143,7 @@ def _held(
     )
     inside = waited.join(threads, on=["start", "end", "name_id"], how="inner").sort("start")
     found = inside.join_asof(
-        calls.select("thread", "call", pl.col("start").alias("began"), pl.col("end").alias("returned")).sort("began"),
+        begun,
         left_on="start",
         right_on="began",
         by="thread",
@@ -287,7 +288,7 @@ def _gaps(calls: pl.DataFrame, computing: pl.Series) -> pl.DataFrame:
         pl.col("end").shift(1).over("thread").alias("start"),
         pl.col("start").alias("end"),
     )
-    turns = _turns(calls.filter(pl.col("thread").is_in(computing.implode())))
+    turns = _turns((calls if len(computing) > 1 else calls.clear()).filter(pl.col("thread").is_in(computing.implode())))
     return (
         before.join(turns, on="call", how="left", maintain_order="left")
         .with_columns(pl.col("after").is_not_null().alias("handover"))
@@ -483,11 +484,12 @@ def _order(items: pl.DataFrame, calls: pl.DataFrame, gaps: pl.DataFrame) -> pl.D
 def _begun(items: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:
     """A thread that nothing hands over to begins some time after what another one did before: src, dst, kind, inferred."""
     heads = items.filter(pl.col("thread").is_first_distinct() & ~pl.col("item").is_in(turns["dst"].implode()))
+    before = items.select(pl.col("item").alias("src"), "end").filter(pl.col("end") <= pl.lit(heads["start"].max(), dtype=pl.Int64))
     return (
         heads.select(pl.col("item").alias("dst"), "start")
         .sort("start")
         .join_asof(
-            items.select(pl.col("item").alias("src"), "end").sort("end"),
+            before.sort("end"),
             left_on="start",
             right_on="end",
             strategy="backward",

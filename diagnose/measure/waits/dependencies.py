@@ -103,8 +103,11 @@ class Dependencies:
     replayed: pl.Series
 
 
-def prepare(work: pl.DataFrame, waits: StreamWaits) -> Dependencies:
-    """Put one device's operations in the orders needed. `work`, by start: op (its row), start, end, stream, correlation, issued, role."""
+def prepare(work: pl.DataFrame, waits: StreamWaits, *, from_times: bool = True) -> Dependencies:
+    """Put one device's operations in the orders needed. `work`, by start: op (its row), start, end, stream, correlation, issued, role.
+
+    Without `from_times` nothing is prepared for inferring producers from times.
+    """
     stream_waits = waits.stream_waits.filter(pl.col("correlation").is_not_null() & pl.col("stream").is_not_null())
     issued = work.select("op", "end", "stream", "correlation")
     if stream_waits.is_empty():
@@ -116,10 +119,10 @@ def prepare(work: pl.DataFrame, waits: StreamWaits) -> Dependencies:
         ordered=work.select("op", "start", "end", "stream"),
         issued=issued,
         stream_waits=stream_waits,
-        candidates=_candidates(work),
+        candidates=_candidates(work if from_times else work.clear()),
         called=_called(work, waits.calls if waits.resolved == 0 else waits.calls.clear()),
         everywhere=waits.resolved == 0,
-        replayed=_inner_nodes(work),
+        replayed=_inner_nodes(work if from_times else work.clear()),
     )
 
 
