@@ -80,7 +80,7 @@ def threads_of(trace: Trace, work: pl.DataFrame, host: HostActivity, rules: Host
 
 
 def _calls_of(issued: pl.DataFrame, begun: pl.DataFrame) -> pl.Series:
-    """The call of `begun` (the calls by their begin) that launched each operation of `issued`, in order of its call; null where that is not known."""
+    """The call of `begun` (calls by their begin) that launched each operation of `issued` (by their calls); null where not known."""
     found = issued.select("thread", "call_start").join_asof(
         begun,
         left_on="call_start",
