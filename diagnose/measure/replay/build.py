@@ -213,6 +213,7 @@ def _in_order(start: pl.Series, end: pl.Series, edges: pl.DataFrame) -> tuple[pl
         *(place.gather(edges[side]).alias(side) for side in ("src", "dst")), (late - after - pl.col("lag")).alias("left")
     )
     told = (early <= late) & (renamed["left"] >= 0) & (renamed["src"] < renamed["dst"])
+    del early, late, after, ties, key  # a graph is large: nothing is held that is not read again
     rows = renamed.select("dst").with_row_index("row").filter(told).sort("dst", maintain_order=True)["row"]
     return renamed[rows], order, place
 
