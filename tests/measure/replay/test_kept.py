@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from diagnose.measure.replay import graph as room
@@ -20,3 +22,11 @@ def test_a_graph_comes_back_as_it_was_kept(limit: int, monkeypatch: pytest.Monke
     assert again.nodes.equals(whole.nodes)
     assert again.edges.equals(whole.edges)
     assert again.steps.equals(whole.steps)
+
+
+def test_numbers_are_packed_as_distances(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain is the same distance again and again: it takes a fraction of a byte per edge, not the bytes of its numbers."""
+    monkeypatch.setattr(room, "PACKED_FROM", 2)
+    names = [str(number) for number in range(5_000)]
+    chain = small_graph([(name, {}) for name in names], [(one, other, "stream", 1) for one, other in pairwise(names)])
+    assert len(kept(chain).edges) < len(names)
