@@ -50,6 +50,13 @@ class Report(Strict, frozen=True, kw_only=True):
     ranks: int
 
 
+class Whatif(Strict, frozen=True, kw_only=True):
+    """Operations that a plan of `diagnose whatif` is searched on and told for, as the file explains them."""
+
+    searched: int
+    answered: int
+
+
 Ends = tuple[float, float, float]  # at the best, the likely and the worst end
 
 
@@ -68,6 +75,7 @@ class ForecastRules(Strict, frozen=True, kw_only=True):
     far: Far
     contention: Contention
     report: Report
+    whatif: Whatif
     replays: int
     candidates: int
     worth: float

@@ -342,7 +342,7 @@ def measure_device(
         moe_layer=moe_layer(inside, classes),
         listed=listed_per_step(times, used, transport, why),
     )
-    replayed = (windows if most is None else excerpt(work, windows, most)) if replay else windows.clear()
+    replayed = (windows if most is None else excerpt(work, windows, most.operations, most.one_step)) if replay else windows.clear()
     if replayed.is_empty():
         return measured
     lost = losses(inside, work)

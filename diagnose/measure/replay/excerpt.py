@@ -6,27 +6,24 @@ from dataclasses import replace
 
 import polars as pl
 
-from diagnose.knowledge.forecast import Report
 from diagnose.measure.replay.graph import Graph
 
 
-def excerpt(work: pl.DataFrame, windows: pl.DataFrame, most: Report) -> pl.DataFrame:
+def excerpt(work: pl.DataFrame, windows: pl.DataFrame, operations: int, one_step: int) -> pl.DataFrame:
     """Of the kept steps as many in a row as hold `operations` with as much time before the first of them as it takes itself.
 
     All where that is enough for them; else one at least, if it holds `one_step`. Of several such rows the one whose mean step is nearest to
     that of all. Empty: even one holds too much. `work` in order of start.
     """
     starts, mean = work["start"], float((windows["end"] - windows["start"]).mean() or 0)  # type: ignore[arg-type]
-    if starts.search_sorted(int(windows["end"].max())) <= most.operations:  # type: ignore[arg-type]
+    if starts.search_sorted(int(windows["end"].max())) <= operations:  # type: ignore[arg-type]
         return windows
     ends = starts.search_sorted(windows["end"]).to_list()
     begins = starts.search_sorted(windows.select(2 * pl.col("start") - pl.col("end")).to_series()).to_list()
     held = [[end - begin for end in ends[place:]] for place, begin in enumerate(begins)]
-    number = max(sum(one <= most.operations for one in row) for row in held) or int(min(row[0] for row in held) <= most.one_step)
+    number = max(sum(one <= operations for one in row) for row in held) or int(min(row[0] for row in held) <= one_step)
     fits = [
-        place
-        for place, row in enumerate(held)
-        if len(row) >= number > 0 and row[number - 1] <= max(most.operations, most.one_step * (number == 1))
+        place for place, row in enumerate(held) if len(row) >= number > 0 and row[number - 1] <= max(operations, one_step * (number == 1))
     ]
 
     def apart(place: int) -> float:
@@ -34,6 +31,19 @@ def excerpt(work: pl.DataFrame, windows: pl.DataFrame, most: Report) -> pl.DataF
         return abs(float((rows["end"] - rows["start"]).mean() or 0) - mean)  # type: ignore[arg-type]
 
     return windows[min(fits, key=apart) :][:number] if fits else windows.clear()
+
+
+def part(graph: Graph, operations: int) -> Graph:
+    """The graph of as many of its kept steps as `excerpt` takes for so many operations, of one at least; all of it where that is enough."""
+    steps = graph.steps.sort("start")
+    chosen = excerpt(graph.nodes.filter(pl.col("kind") == "op").select("start"), steps, operations, one_step=graph.nodes.height)
+    if chosen.height == steps.height:
+        return graph
+    begun = int((graph.nodes["start"] < chosen["end"].max()).sum())  # nodes are in order of start
+    reach = max(begun, int(chosen["closes"].max()) + 1)  # type: ignore[arg-type]
+    of_others = ~pl.col("step").is_in(chosen["index"].implode())
+    nodes = graph.nodes[:reach].with_columns(pl.when(of_others).then(None).otherwise("step").alias("step"))
+    return cut(replace(graph, nodes=nodes, edges=graph.edges.filter(pl.col("dst") < reach), steps=chosen))
 
 
 def cut(graph: Graph) -> Graph:

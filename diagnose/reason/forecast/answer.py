@@ -9,6 +9,7 @@ from diagnose.document.forecast import SCHEMA, Forecast, Refused, Span
 from diagnose.job import Job, completed
 from diagnose.knowledge.load import Knowledge
 from diagnose.measure.ranks.meetings import ONE_RANK, Met
+from diagnose.measure.replay.excerpt import part
 from diagnose.measure.replay.graph import Graph
 from diagnose.model.vocabulary import CAPTURE
 from diagnose.reason.context import Context, make_context
@@ -47,7 +48,8 @@ def answer(
     anyway: bool = False,
     met: Met | str = ONE_RANK,
 ) -> Forecast:
-    """The forecast for the device of the verdict. Without fixes and free questions, or with `plan`, the plan is searched for.
+    """The forecast for the device of the verdict. Without fixes and free questions, or with `plan`, the plan is searched for, of a long
+    capture on a few of its steps (`Whatif`).
 
     `anyway`: fixes that are blocked or on already are replayed all the same. `met`: all captured ranks, which what is asked for is replayed
     with, or why they can't be. Raises UsageError for a question that can't be understood.
@@ -59,18 +61,21 @@ def answer(
     if graph is None or graph.refused is not None:
         return _refused(diagnosis, own, "No operation was captured." if graph is None else graph.refused or "")
     ranks = met if isinstance(met, Met) and own and not plan else None
-    graph = as_configured(graph, job) if ranks is None else ranks.of(graph)
-    replays = Replays(graph, knowledge.forecast, ranks)
+    planned, limits = plan or not own, knowledge.forecast.whatif
+    whole = as_configured(graph, job) if ranks is None else ranks.of(graph)
+    replays = Replays(part(whole, limits.answered) if planned else whole, knowledge.forecast, ranks)
     refused = [one for one in (_refusal(replays, question, anyway=anyway) for question in own) if one is not None]
     known = {one.question for one in refused}
     open_ = [one for one in own if one.id not in known]
     found = None
-    if plan or not own:
-        found = search(replays, candidates(diagnosis, context, open_), Compatible(context), knowledge.forecast)
+    if planned:
+        few = part(replays.graph, limits.searched)
+        sought = replays if few is replays.graph else Replays(few, knowledge.forecast)
+        found = search(sought, candidates(diagnosis, context, open_), Compatible(context), knowledge.forecast)
         open_ += found.chosen
         own += found.chosen
         refused += _without(found, replays)
-    return _answered(diagnosis, replays, open_, own, refused, found)
+    return _answered(diagnosis, replays, open_, own, refused, found, whole.steps.height)
 
 
 def context_of(diagnosis: Diagnosis, job: Job | None, knowledge: Knowledge) -> Context:
@@ -129,28 +134,37 @@ def _answered(
     own: Sequence[Question],
     refused: Sequence[Refused],
     found: Search | None,
+    kept: int,
 ) -> Forecast:
-    """The document, once it is known what can be answered."""
+    """The document, once it is known what can be answered. `kept`: steps of the capture; a plan may be told for fewer."""
     count = len(replays.now.lengths)
     outcome = replays.after(questions)
     step = per_step(outcome.span, count)
     shown = _median(replays)
     alone = diagnosis.identity is not None and diagnosis.identity.ranks_captured == 1 and (diagnosis.identity.gpus or 0) > 1
     told = bool(questions) or (found is not None and not refused)
+    some = replays.of_steps(kept)
     return Forecast(
         schema=SCHEMA,
         tool=diagnosis.tool,
         identity=diagnosis.identity,
         rank=replays.graph.rank,
         device=replays.graph.device,
-        sentence=_sentence(step, questions, refused, found),
+        sentence=_sentence(step, questions, refused, found) + (f" Replayed: {some}." if some else ""),
         questions=asked(own),
         step_ns=step if told else None,
         sum_ns=outcome.span if told else None,
         steps=steps_of(replays.now, outcome) if told else (),
         categories=categories_of(replays.now, outcome) if told else (),
         ingredients=ingredients_of(replays.graph, questions) if told else (),
-        assumptions=(*_ASSUMED, *([_ALONE] if alone else []), *(replays.met.notes if replays.met else ())) if told else (),
+        assumptions=(
+            *_ASSUMED,
+            *([f"{some}, stand for all: `--fix` with the plan's fixes replays every one"] if some else []),
+            *([_ALONE] if alone else []),
+            *(replays.met.notes if replays.met else ()),
+        )
+        if told
+        else (),
         capped_by=outcome.capped_by,
         doubt=outcome.doubt,
         refused=tuple(refused),

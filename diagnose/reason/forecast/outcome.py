@@ -63,6 +63,14 @@ class Replays:
         """The steps as they were measured."""
         return replayed(self.graph)
 
+    def of_steps(self, kept: int) -> str:
+        """Which of so many kept steps are replayed; empty where that is all of them."""
+        indices = self.now.steps["index"].to_list()
+        if len(indices) == kept:
+            return ""
+        which = f"step {indices[0]}" if len(indices) == 1 else f"steps {indices[0]} to {indices[-1]}"
+        return f"{which}, {len(indices)} of {kept}"
+
     @cached_property
     def _known(self) -> dict[tuple[str, ...], Outcome]:
         return {}

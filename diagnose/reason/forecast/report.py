@@ -127,8 +127,6 @@ def _scope(document: Diagnosis, replays: Replays) -> str:
         said.append(f"rank {replays.graph.rank} alone, its waiting for other ranks as it was")
     if document.steps.anchor == CAPTURE:
         said.append("the whole capture, which was not cut into steps")
-    elif len(replays.now.lengths) < document.steps.n:
-        indices = replays.now.steps["index"].to_list()
-        which = f"step {indices[0]}" if len(indices) == 1 else f"steps {indices[0]} to {indices[-1]}"
-        said.append(f"{which}, {len(indices)} of {document.steps.n}")
+    elif some := replays.of_steps(document.steps.n):
+        said.append(some)
     return f"replayed: {'; '.join(said)}" if said else ""

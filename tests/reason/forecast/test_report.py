@@ -12,8 +12,10 @@ from msgspec import structs
 
 from diagnose import pipeline
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.knowledge.forecast import Report
-from diagnose.measure.replay.excerpt import cut, excerpt
+from diagnose.knowledge.forecast import Report, Whatif
+from diagnose.measure.replay.excerpt import cut, excerpt, part
+from diagnose.measure.replay.graph import Graph
+from diagnose.reason.forecast.outcome import replayed
 from diagnose.render import Options, write
 from tests.builders.cases import for_each
 from tests.builders.graphs import small_graph
@@ -39,15 +41,19 @@ def trace(folder: Path, rank: int, *, steps: int = 4, marked: bool = True) -> Pa
     return path
 
 
-def diagnosed(folder: Path, monkeypatch: pytest.MonkeyPatch, *, ranks: int = 1, most: Report = PLENTY, **told: Any) -> Diagnosis:
+def limited(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
+    """Whatever is forecast from now on is within these `limits`."""
     made = pipeline.prepare
 
     def prepared(**options: Any) -> Any:
         found = made(**options)
-        rules = structs.replace(found.knowledge.forecast, report=most)
-        return replace(found, knowledge=replace(found.knowledge, forecast=rules))
+        return replace(found, knowledge=replace(found.knowledge, forecast=structs.replace(found.knowledge.forecast, **limits)))
 
     monkeypatch.setattr(pipeline, "prepare", prepared)
+
+
+def diagnosed(folder: Path, monkeypatch: pytest.MonkeyPatch, *, ranks: int = 1, most: Report = PLENTY, **told: Any) -> Diagnosis:
+    limited(monkeypatch, report=most)
     return pipeline.diagnose(traces(told["run"], "nsys") if "run" in told else [trace(folder, rank, **told) for rank in range(ranks)])
 
 
@@ -117,16 +123,51 @@ def test_the_steps_that_are_most_like_all(lengths: list[int], most: dict[str, in
     ends = [sum(lengths[: place + 1]) for place in range(len(lengths))]
     windows = pl.DataFrame({"index": range(len(lengths)), "start": [0, *ends[:-1]], "end": ends})
     starts = [end - length + length * place // 10 for end, length in zip(ends, lengths, strict=True) for place in range(10)]
-    found = excerpt(pl.DataFrame({"start": starts}), windows, structs.replace(PLENTY, **most))
+    found = excerpt(pl.DataFrame({"start": starts}), windows, **{"operations": 8000, "one_step": 40000, **most})
     assert found["index"].to_list() == kept
 
 
-def test_a_graph_cut_down_keeps_what_leads_up_to_its_steps() -> None:
+def in_steps() -> Graph:
+    """Four steps of ten operations, 10 ns each, one after the other."""
     nodes = [(f"op{place}", {"duration": 10, "start": 10 * place, "step": place // 10}) for place in range(40)]
     waits = [(f"op{place}", f"op{place + 1}", "stream", 0) for place in range(39)]
     whole = small_graph(nodes, waits)  # type: ignore[arg-type]
-    steps = pl.DataFrame([{"index": 2, "start": 200, "end": 300, "opens": 20, "closes": 30, "at": "start"}], schema=whole.steps.schema)
-    found = cut(replace(whole, steps=steps))
+    at = ["start", "start", "start", "end"]
+    rows = [
+        {"index": step, "start": 100 * step, "end": 100 * step + 100, "opens": 10 * step, "closes": min(10 * step + 10, 39), "at": at[step]}
+        for step in range(4)
+    ]
+    return replace(whole, steps=pl.DataFrame(rows, schema=whole.steps.schema))
+
+
+def test_a_graph_cut_down_keeps_what_leads_up_to_its_steps() -> None:
+    whole = in_steps()
+    found = cut(replace(whole, steps=whole.steps[2:3]))
     assert found.nodes["start"].to_list() == list(range(100, 400, 10))
     assert found.steps.row(0) == (2, 200, 300, 10, 20, "start")
     assert (found.edges.height, found.edges["src"].min(), found.edges["dst"].max()) == (29, 0, 29)
+
+
+@for_each("operations, kept", (40, [0, 1, 2, 3]), (39, [0, 1, 2]), (29, [0, 1]), (5, [0]))
+def test_a_part_of_a_graph_has_whole_steps_that_take_as_long(operations: int, kept: list[int]) -> None:
+    """Before the first step there is nothing; before each other as much as it holds."""
+    whole = in_steps()
+    found = part(whole, operations)
+    assert found.steps["index"].to_list() == kept
+    assert replayed(found).lengths == [100] * len(kept)
+    assert found.nodes["step"].drop_nulls().unique().sort().to_list() == kept
+    assert (found is whole) == (len(kept) == 4)
+
+
+@pytest.mark.deep
+def test_a_plan_of_a_long_capture_is_searched_and_told_for_some_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    limited(monkeypatch, whatif=Whatif(searched=10, answered=3000))
+    paths = traces("host-slow-launches", "nsys")
+    told = pipeline.whatif(paths, plan=True)
+    assert told.planned
+    assert told.plan
+    assert 1 <= len(told.steps) < pipeline.diagnose(paths, forecasts=False).steps.n
+    assert told.sentence.endswith(f" {len(told.steps)} of 4.")
+    asked = pipeline.whatif(paths, fixes=[one.id for one in told.questions])
+    assert len(asked.steps) == 4
+    assert asked.sentence.endswith(").")
