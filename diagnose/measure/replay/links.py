@@ -27,13 +27,10 @@ TRIED = 4  # candidates that are tried for one inferred producer
 
 @dataclass(frozen=True, kw_only=True)
 class Links:
-    """`edges` between operations: src, dst (op), after, lag, kind, inferred. `launches`: op, call, after, lag. `dropped`: waits that the
-    times of the trace contradict.
-    """
+    """`edges` between operations: src, dst (op), after, lag, kind, inferred. `launches`: op, call, after, lag."""
 
     edges: pl.DataFrame
     launches: pl.DataFrame
-    dropped: int
 
 
 def links(work: pl.DataFrame, known: Dependencies, calls: pl.DataFrame, sm_count: int | None) -> Links:
@@ -43,7 +40,7 @@ def links(work: pl.DataFrame, known: Dependencies, calls: pl.DataFrame, sm_count
     call, start, end. `sm_count`: multiprocessors of the device.
     """
     before = _stream(work)
-    events, contradicted = _events(work, known, before)
+    events = _events(work, known, before)
     turns = _in_turn(work, sm_count)
     ready = _latest(work, before, [events, turns], pl.col("src_end"))
     launched = _launched(work, calls)
@@ -61,7 +58,6 @@ def links(work: pl.DataFrame, known: Dependencies, calls: pl.DataFrame, sm_count
             ]
         ),
         launches=launches.select("op", "call", "after", "lag"),
-        dropped=contradicted,
     )
 
 
@@ -134,8 +130,8 @@ def _stream(work: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([pairs.filter(~far), other.select(pairs.columns)]).sort("dst")
 
 
-def _events(work: pl.DataFrame, known: Dependencies, before: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """What streams were told to wait for, the last of each stream: the columns of `_stream`, and how many waits the times contradict."""
+def _events(work: pl.DataFrame, known: Dependencies, before: pl.DataFrame) -> pl.DataFrame:
+    """What streams were told to wait for, the last of each stream, unless times contradict it: the columns of `_stream`."""
     found, _ = event_producers(known, work.select("op", "start", "stream", "correlation", "issued"))
     calls = known.called.select("op", pl.col("guess").alias("producer"), pl.col("guess_end").alias("producer_end"))
     start, stream, inner = work["start"], work["stream"], before.filter("inner")["dst"]
@@ -147,9 +143,11 @@ def _events(work: pl.DataFrame, known: Dependencies, before: pl.DataFrame) -> tu
     ).filter((pl.col("op") < work.height) & (pl.col("producer") < work.height))  # others lie behind the last kept step
     rows, sources = waits["op"], waits["producer"]
     told = waits.with_columns(
-        start.gather(rows).alias("start"), stream.gather(rows).alias("stream"), stream.gather(sources).alias("src_stream"),
+        start.gather(rows).alias("start"),
+        stream.gather(rows).alias("stream"),
+        stream.gather(sources).alias("src_stream"),
         start.gather(sources).alias("src_start"),
-    )  # fmt: skip
+    )
     last = (
         told.filter(pl.col("stream").ne_missing(pl.col("src_stream")))
         .sort("producer_end", "producer")
@@ -157,18 +155,14 @@ def _events(work: pl.DataFrame, known: Dependencies, before: pl.DataFrame) -> tu
         .filter(~pl.col("op").is_in(inner.implode()))
     )
     fits = pl.col("producer_end") <= pl.col("start") + SMALL_NS
-    kept = last.filter(fits & (pl.col("src_start") <= pl.col("start")))
-    return (
-        kept.select(
-            pl.col("producer").alias("src"),
-            pl.col("op").alias("dst"),
-            "src_start",
-            pl.col("producer_end").alias("src_end"),
-            "start",
-            pl.lit(value=False).alias("inner"),
-            "inferred",
-        ),
-        last.height - kept.height,
+    return last.filter(fits & (pl.col("src_start") <= pl.col("start"))).select(
+        pl.col("producer").alias("src"),
+        pl.col("op").alias("dst"),
+        "src_start",
+        pl.col("producer_end").alias("src_end"),
+        "start",
+        pl.lit(value=False).alias("inner"),
+        "inferred",
     )
 
 
