@@ -56,7 +56,7 @@ def diagnosed_or_refused(path: Path) -> Diagnosis | InputError:
         return error
 
 
-@pytest.mark.parametrize("name", deep_unless(every_trace()[::8], every_trace()))
+@pytest.mark.parametrize("name", deep_unless(every_trace()[::12], every_trace()))
 def test_every_trace_is_diagnosed_or_refused_with_a_reason(name: str, real_traces: Path, reference: ModuleType) -> None:
     path = real_traces / name
     found = diagnosed_or_refused(path)

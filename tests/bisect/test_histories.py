@@ -51,7 +51,7 @@ def is_wrong(history: History, found: Bisection) -> bool:
     return any(not first < history.culprit <= last for first, last in places)
 
 
-@pytest.mark.parametrize("seed", deep_unless((0, 2), range(20)))
+@pytest.mark.parametrize("seed", deep_unless((0,), range(20)))
 def test_the_right_commit_is_found_or_none(seed: int, tmp_path: Path, store: Path, captures: tuple[Path, dict[str, int]]) -> None:
     truth = captures[1]
     history = random_history(tmp_path / "repository", seed)

@@ -96,7 +96,7 @@ def test_outcomes_from_elsewhere_without_a_graph_are_measured_again_where_one_is
 
 def test_a_report_that_cannot_be_read_is_told_and_the_others_go_on(reports: Path, tmp_path: Path) -> None:
     folder = tmp_path / "some"
-    shutil.copytree(reports, folder)
+    shutil.copytree(reports, folder, ignore=shutil.ignore_patterns("rank3*"))
     (folder / "rank1.sqlite").write_bytes(b"nothing of use")
     (folder / "nsys").write_text("")  # no program
     done = stand_in(
@@ -104,7 +104,7 @@ def test_a_report_that_cannot_be_read_is_told_and_the_others_go_on(reports: Path
     )
     assert done.returncode == 0, done.stderr
     found = decode((tmp_path / "out" / "diagnosis.json").read_bytes())
-    assert [rank.file for rank in found.capture.ranks] == [f"rank{rank}.nsys-rep" for rank in (0, 2, 3)], "each once"
+    assert [rank.file for rank in found.capture.ranks] == [f"rank{rank}.nsys-rep" for rank in (0, 2)], "each once"
     assert [entry.count for entry in found.ledger if entry.code == "refused_input"] == [1]
 
 
