@@ -37,14 +37,12 @@ _SHAPE = ("name_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_
 _BETWEEN = (*_SHAPE, "before", "after")  # the kernels of compute that begin next before and after it, on any stream
 
 
-def contention(inside: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame, together: pl.Series) -> pl.DataFrame:
+def contention(known: pl.DataFrame, windows: pl.DataFrame, together: pl.Series) -> pl.DataFrame:
     """Per window: index, compute_beside_transport_ns, the part compared_ns that the estimate stands for, and contention_ns, lost in that.
 
-    Null where no kernel could be compared. All are time: of kernels that run at once each counts in part. `inside`: the operations in the
-    steps, with index; `work`: all operations; `together`: time per window in which compute and transport ran at once.
+    Null where no kernel could be compared. All are time: of kernels that run at once each counts in part. `known` as `compared` gives it;
+    `together`: time per window in which compute and transport ran at once.
     """
-    ran = _ran(inside, work)
-    known = _compared(ran)
     at_once = windows.select("index", together.alias("compute_beside_transport_ns"))
     if known["rate"].null_count() == known.height:
         return at_once.with_columns(pl.lit(None, dtype=pl.Int64).alias(name) for name in ("compared_ns", "contention_ns"))
@@ -53,8 +51,8 @@ def contention(inside: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame, 
         pl.col("beside").filter(pl.col("rate").is_not_null()).sum().alias("known"),
         pl.col("beside").sum().alias("work"),
     )
-    ran_beside, compared = int(summed["work"].sum()), int(summed["known"].sum())
-    for_all = ran_beside / compared if compared and compared >= SAMPLE * ran_beside else 1.0
+    ran_beside, compared_ns = int(summed["work"].sum()), int(summed["known"].sum())
+    for_all = ran_beside / compared_ns if compared_ns and compared_ns >= SAMPLE * ran_beside else 1.0
     time = for_all * pl.min_horizontal(pl.lit(1.0), pl.col("compute_beside_transport_ns") / pl.col("work").clip(1, None))
     return (
         per_window(windows, at_once, summed)
@@ -67,15 +65,13 @@ def contention(inside: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame, 
     )
 
 
-def losses(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """How much each operation of compute loses beside transport, as far as the trace tells: op, lost (ns)."""
-    ran = _ran(inside, work)
-    known = _compared(ran)
-    compared, all_beside = int(known["beside"].filter(known["rate"].is_not_null()).sum()), int(known["beside"].sum())
+def losses(known: pl.DataFrame) -> pl.DataFrame:
+    """How much each operation of compute loses beside transport, as far as the trace tells: op, lost (ns). `known`: of `compared`."""
+    compared_ns, all_beside = int(known["beside"].filter(known["rate"].is_not_null()).sum()), int(known["beside"].sum())
     usual = 0.0
-    if compared and SAMPLE * all_beside <= compared < all_beside:
+    if compared_ns and SAMPLE * all_beside <= compared_ns < all_beside:
         lost = float((known["rate"] * known["beside"]).sum())
-        usual = lost * (_with_the_rest(known, all_beside / compared) - 1) / (all_beside - compared)
+        usual = lost * (_with_the_rest(known, all_beside / compared_ns) - 1) / (all_beside - compared_ns)
     lost_ns = (pl.col("rate").fill_null(usual) * pl.col("beside")).round().cast(pl.Int64).clip(0, None)
     return known.select("op", lost_ns.alias("lost")).filter(pl.col("lost") > 0)
 
@@ -121,16 +117,19 @@ def covered(kernels: pl.DataFrame, transport: pl.DataFrame) -> pl.Series:
     return until(kernels["end"]) - until(kernels["start"])
 
 
-def _compared(ran: pl.DataFrame) -> pl.DataFrame:
-    """What ran beside transport, with the rate at which it loses there: between the same two kernels, or where no kernel of its shape
-    could be compared so, by shape. Null: not known.
+def compared(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """What ran beside transport (index, op, beside: ns of it), with the `rate` at which it loses there: between the same two kernels, or
+    where no kernel of its shape could be compared so, by shape. Null: not known.
+
+    `inside`: the operations in the steps, with index; `work`: all operations.
     """
+    ran = _ran(inside, work)
     closely = _rates(ran, _BETWEEN)
     by_shape = _rates(ran, _SHAPE).join(closely, on=_SHAPE, how="anti").rename({"rate": "by_shape"})
     beside = ran.filter(pl.col("beside") > 0)
     for same, rates in ((_BETWEEN, closely), (_SHAPE, by_shape)):
         beside = beside.join(rates, on=same, how="left", nulls_equal=True, maintain_order="left")
-    return beside.with_columns(pl.coalesce("rate", "by_shape"))
+    return beside.select("index", "op", "beside", pl.coalesce("rate", "by_shape"))
 
 
 def _rates(ran: pl.DataFrame, same: Sequence[str]) -> pl.DataFrame:

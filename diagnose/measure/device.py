@@ -18,7 +18,7 @@ from diagnose.knowledge.forecast import Report
 from diagnose.knowledge.load import Knowledge
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.budget import Budget, CommunicationTimes, beside_compute, budget, by_kind, concurrency, is_role, split
-from diagnose.measure.contention import contention, losses
+from diagnose.measure.contention import compared, contention, losses
 from diagnose.measure.exchanges import Exchanges, exchanges
 from diagnose.measure.host import Launches, calls_named, graph_launches, host_activity, python_seen
 from diagnose.measure.kernels import SmOccupancy, Usage, limits, occupancy, step_counts, usage
@@ -303,6 +303,7 @@ def measure_device(
     counted = step_counts(
         inside, windows, found, host, graph_launches(trace, rank, knowledge.hosts), kernels_named(trace, inside, knowledge.features)
     )
+    beside = compared(inside, work)
     memory = memory_use(inside, windows, found.pieces, trace.memory, rank, device)
     measured = DeviceMeasure(
         rank=rank,
@@ -331,7 +332,7 @@ def measure_device(
             counted,
             host_limited(found, work, windows, host, claims(times.per_step)),
             recompute_restart(found, work, windows, host, memory.recompute),
-            contention(inside, work, windows, ran.together(ran.mask(is_role("compute")), ran.mask(is_role("transport")), windows)),
+            contention(beside, windows, ran.together(ran.mask(is_role("compute")), ran.mask(is_role("transport")), windows)),
         ),
         memory=memory,
         occupancy=occupancy(inside, trace.names["text"], info, limits(info, knowledge.rulebook.platforms.sm_limits)),
@@ -345,8 +346,8 @@ def measure_device(
     replayed = (windows if most is None else excerpt(work, windows, most.operations, most.one_step)) if replay else windows.clear()
     if replayed.is_empty():
         return measured
-    lost = losses(inside, work)
-    del inside, ran, found, times, why, transport, used, counted, memory  # a graph is large: what it is not made from goes before
+    lost = losses(beside)
+    del inside, ran, found, times, why, transport, used, counted, beside, memory  # a graph is large: what it is not made from goes before
     graph = graph_of(
         trace,
         work,

@@ -29,7 +29,7 @@ class Recompute:
 
     `ns` is the whole repetition; `lower` what is certainly repeated. They differ only where no range tells how far a repetition goes.
     `light` is the whole less matrix products: what a job repeats whose recompute covers no module with products. `ops`: rows of the compute
-    that is repeated, in the whole; `spans`: start, end of the time that this takes, with the gaps that it ends.
+    that is repeated, in the whole; `spans`: index, start, end of the time that this takes, with the gaps that it ends.
     """
 
     per_window: pl.DataFrame | None
@@ -37,7 +37,7 @@ class Recompute:
     forward: int | None  # attention kernels inside the steps
     backward: int | None
     ops: pl.Series = field(default_factory=lambda: pl.Series("op", dtype=pl.UInt32))
-    spans: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"start": pl.Int64, "end": pl.Int64}))
+    spans: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"index": pl.Int32, "start": pl.Int64, "end": pl.Int64}))
 
     @property
     def ratio(self) -> float | None:
@@ -82,12 +82,12 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -
         # Ranges of checkpoints name products too. Where a backward range holds nothing but kernels whose names say forward, more may be.
         told = _has_products(marked)
         marked = _followed(marked, work) if told else marked
-        ns = _repeated(marked, work, pieces, windows)
         far = marked if told else _stretches(work, units, marked)
-        found = _in_full(ns if told else _repeated(far, work, pieces, windows), ns, _repeated(_light(far), work, pieces, windows))
+        certain = _spans(marked, work, pieces)
+        whole = certain if told else _spans(far, work, pieces)
+        found = _in_full(*(_lengths(spans, windows) for spans in (whole, certain, _spans(_light(far), work, pieces))))
         status: Status = "measured" if found["ns"].equals(found["lower"]) else "inferred"
-        spans = _spans(far, work, pieces).select("start", "end")
-        return Recompute(per_window=found, status=status, forward=counts[0], backward=counts[1], ops=far["op"], spans=spans)
+        return Recompute(per_window=found, status=status, forward=counts[0], backward=counts[1], ops=far["op"], spans=whole)
     ratio = None if counts[0] is None or not counts[1] else counts[0] / counts[1]
     again = families.filter(pl.col("ratio").is_between(REPEATED, SENSIBLE))
     if ratio is not None and ratio > SENSIBLE:
@@ -95,10 +95,9 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -
     if ratio is None and again.is_empty():
         return _without_backward_attention(work, windows)
     far = _stretches(work, units, _second_times(units))
-    light = _repeated(_light(far), work, pieces, windows)
-    found = _in_full(_repeated(far, work, pieces, windows), _extra_attention(units, windows), light)
-    spans = _spans(far, work, pieces).select("start", "end")
-    return Recompute(per_window=found, status="inferred", forward=counts[0], backward=counts[1], ops=far["op"], spans=spans)
+    whole, light = (_spans(repeated, work, pieces) for repeated in (far, _light(far)))
+    found = _in_full(_lengths(whole, windows), _extra_attention(units, windows), _lengths(light, windows))
+    return Recompute(per_window=found, status="inferred", forward=counts[0], backward=counts[1], ops=far["op"], spans=whole)
 
 
 def _without_backward_attention(work: pl.DataFrame, windows: pl.DataFrame) -> Recompute:
@@ -115,9 +114,9 @@ def _without_backward_attention(work: pl.DataFrame, windows: pl.DataFrame) -> Re
     return Recompute(per_window=None, status=None, forward=None, backward=None)
 
 
-def _repeated(repeated: pl.DataFrame, work: pl.DataFrame, pieces: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Per window (index, ns): the time in which any of the operations ran, and that of the gaps that they end."""
-    spent = _spans(repeated, work, pieces).group_by("index").agg((pl.col("end") - pl.col("start")).sum().alias("ns"))
+def _lengths(spans: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Per window (index, ns): how long its spans are together."""
+    spent = spans.group_by("index").agg((pl.col("end") - pl.col("start")).sum().alias("ns"))
     return per_window(windows, spent).fill_null(0)
 
 

@@ -66,7 +66,7 @@ def recompute_restart(found: Stalls, work: pl.DataFrame, windows: pl.DataFrame, 
         own = _line(work, windows, late["op"])
         line, held = (frame.filter(~_within(frame[moment], launched)) for frame, moment in ((own, "issued"), (_holds(work, host), "end")))
         holds = pl.concat([held.with_columns(pl.lit(value=False).alias("free")), launched.with_columns(pl.lit(value=True).alias("free"))])
-        gone = _summed(pl.concat([repeated.spans, late.select("start", "end")]))
+        gone = _summed(pl.concat([repeated.spans.select("start", "end"), late.select("start", "end")]))
         share = max(0.0, _saved(line, gone, holds.sort("end", "start"), windows) / int(claimed.sum()) - 1)
     return windows.select("index", (claimed * share).floor().cast(pl.Int64).alias("recompute_restart_ns"))
 
