@@ -13,7 +13,7 @@ import polars as pl
 
 from diagnose.knowledge.taxonomy import HostRules
 from diagnose.measure.host import HostActivity
-from diagnose.measure.replay.graph import EDGES, NODES, STEPS, Graph
+from diagnose.measure.replay.graph import EDGES, NODES, STEPS, Graph, by_row
 from diagnose.measure.replay.links import Links, links
 from diagnose.measure.replay.threads import Threads, threads_of
 from diagnose.measure.waits.dependencies import StreamWaits, prepare
@@ -115,8 +115,7 @@ def _nodes(work: pl.DataFrame, threads: Threads, classes: pl.DataFrame, lost: pl
     items = threads.items
     lanes = items["thread"].rle_id()  # in order of their threads
     streams = work.select(pl.col("stream").unique()).sort("stream").with_row_index("lane", offset=items["thread"].n_unique())
-    calls = pl.repeat(None, threads.calls.height, dtype=pl.UInt32, eager=True)
-    launched = calls.scatter(threads.launching["call"], threads.launching["op"]).gather(items["call"])
+    launched = by_row(threads.launching["call"], threads.launching["op"], threads.calls.height).gather(items["call"])
     following = pl.DataFrame([lanes.alias("lane"), launched.alias("of")]).select(pl.col("of").fill_null(strategy="backward").over("lane"))
     host = items.select(
         "kind", lanes.cast(NODES["lane"]).alias("lane"), "name_id", "cause", pl.lit(None, dtype=NODES["op"]).alias("op"), following["of"]
@@ -138,7 +137,7 @@ def _of_ops(work: pl.DataFrame, classes: pl.DataFrame, lost: pl.DataFrame) -> tu
     """What is told of each operation alone, and what of the host's work for it, too."""
     here = lost.filter(pl.col("op") < work.height)  # others lie behind the last kept step
     own = work.select(
-        pl.repeat(None, work.height, dtype=NODES["lost"], eager=True).scatter(here["op"], here["lost"]).alias("lost"),
+        by_row(here["op"], here["lost"], work.height).alias("lost"),
         "class_id",
         pl.col("copy_kind").alias("copy"),
         _replayed(work).alias("replayed"),

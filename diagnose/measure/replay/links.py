@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.measure.replay.graph import After, EdgeKind
+from diagnose.measure.replay.graph import After, EdgeKind, by_row
 from diagnose.measure.waits.dependencies import INFERENCE_REACH_NS, Dependencies, event_producers
 
 # This project's choices
@@ -45,7 +45,7 @@ def links(work: pl.DataFrame, known: Dependencies, calls: pl.DataFrame, sm_count
     ready = _latest(work, before, [events, turns], pl.col("src_end"))
     launched = _launched(work, calls)
     launches = _launches(launched.with_columns(ready.gather(launched["op"]).alias("ready")))
-    begins = _by_row(work, launches["op"], launches["until"])
+    begins = by_row(launches["op"], launches["until"], work.height)
     on_stream, on_events = (_with_lag(pairs, begins, ready) for pairs in (before, events))
     until = pl.select(pl.max_horizontal(begins, _latest(work, on_stream, [on_events], _UNTIL))).to_series()
     return Links(
@@ -68,18 +68,13 @@ def _launched(work: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     return known.hstack(times).filter(pl.col("start") >= pl.col("began"))
 
 
-def _by_row(work: pl.DataFrame, rows: pl.Series, values: pl.Series) -> pl.Series:
-    """For each operation its value, null where it has none."""
-    return pl.repeat(None, work.height, dtype=pl.Int64, eager=True).scatter(rows, values)
-
-
 def _latest(work: pl.DataFrame, one: pl.DataFrame, more: Sequence[pl.DataFrame], moment: pl.Expr) -> pl.Series:
     """For each operation the latest `moment` of the rows whose dst it is; of `one` none has two."""
-    latest = _by_row(work, one["dst"], one.select(moment).to_series())
+    latest = by_row(one["dst"], one.select(moment).to_series(), work.height)
     several = pl.concat(rows.select("dst", moment.alias("moment")) for rows in more).group_by("dst").agg(pl.col("moment").max())
     if several.is_empty():
         return latest
-    return pl.select(pl.max_horizontal(latest, _by_row(work, several["dst"], several["moment"]))).to_series()
+    return pl.select(pl.max_horizontal(latest, by_row(several["dst"], several["moment"], work.height))).to_series()
 
 
 def _edges(frame: pl.DataFrame, kind: str, *, after: str = "end", inferred: bool | pl.Expr = False) -> pl.DataFrame:
@@ -265,9 +260,8 @@ def _inferred(work: pl.DataFrame, until: pl.Series) -> list[pl.DataFrame]:
         issued = pl.coalesce("src_issued", "src_start") <= pl.col("asked")
         later = pl.col("until").is_null() | (pl.col("src_end") > pl.col("until"))
         found = tried.filter((fits & issued & later).fill_null(value=False))
-        guesses.append(
-            found.select(pl.col("src_op").alias("src"), pl.col("op").alias("dst"), pl.min_horizontal(pl.col("start") - pl.col("src_end"), GAP_NS).cast(pl.Int64).alias("lag"))
-        )  # fmt: skip
+        lag = pl.min_horizontal(pl.col("start") - pl.col("src_end"), GAP_NS).cast(pl.Int64).alias("lag")
+        guesses.append(found.select(pl.col("src_op").alias("src"), pl.col("op").alias("dst"), lag))
     unique = pl.concat(guesses).unique("dst", keep="first", maintain_order=True)
     watched = _watched(work, late.join(unique, left_on="op", right_on="dst", how="anti"))
     early = watched.with_columns(pl.lit(0, dtype=pl.Int64).alias("lag"))

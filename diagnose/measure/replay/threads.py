@@ -14,7 +14,7 @@ import polars as pl
 
 from diagnose.knowledge.taxonomy import HostRules
 from diagnose.measure.host import FIRST_USE, GC, LOADING, MESSAGES, HostActivity, call_roles
-from diagnose.measure.replay.graph import NODES, After, EdgeKind, NodeKind
+from diagnose.measure.replay.graph import NODES, After, EdgeKind, NodeKind, by_row
 from diagnose.model.intervals import overlaps, sweep
 from diagnose.model.trace import Trace
 
@@ -56,7 +56,7 @@ def threads_of(trace: Trace, work: pl.DataFrame, host: HostActivity, rules: Host
     issued = launched.drop_nulls("call_start").sort("call_start", maintain_order=True)
     begun = calls.select("thread", "call", pl.col("start").alias("began"), pl.col("end").alias("returned")).sort("began")
     issued = issued.with_columns(_calls_of(issued, begun).alias("call"))
-    called = pl.repeat(None, work.height, dtype=calls.schema["call"], eager=True).scatter(issued["op"], issued["call"]).alias("call")
+    called = by_row(issued["op"], issued["call"], work.height).alias("call")
     roles = call_roles(trace.names, calls, rules)
     frees = trace.names.filter(pl.col("text").str.contains(rules.call_pattern("allocator", "device")))["id"]
     freeing = calls.filter(pl.col("name_id").is_in(frees.implode()))
@@ -103,9 +103,7 @@ def _outer(calls: pl.DataFrame) -> pl.DataFrame:
 
 def _first(launched: pl.DataFrame, calls: int) -> pl.DataFrame:
     """Of what each of so many calls launched what began first, in order of calls; `launched` in order of start."""
-    row = pl.repeat(None, calls, dtype=pl.UInt32, eager=True).scatter(
-        launched["call"], pl.int_range(launched.height, dtype=pl.UInt32, eager=True)
-    )
+    row = by_row(launched["call"], pl.int_range(launched.height, dtype=pl.UInt32, eager=True), calls)
     if len(row) - row.null_count() == launched.height:  # each call launched one at most
         return launched[row.drop_nulls()]
     return launched.unique("call", keep="first", maintain_order=True).sort("call")
@@ -159,18 +157,10 @@ def _held(
     drained = (
         _last_ended(freeing, issued)
         .filter((pl.col("freed") > pl.col("start")) & (pl.col("freed") <= pl.col("end")))
-        .select(
-            "call",
-            "op",
-            "freed",
-            *_waits("awaited", inferred=True),
-        )
+        .select("call", "op", "freed", *_waits("awaited", inferred=True))
     )
     full = queued.filter((pl.col("freed") > pl.col("start")) & (pl.col("freed") <= pl.col("end"))).select(
-        "call",
-        "op",
-        "freed",
-        *_waits("queue", inferred=False),
+        "call", "op", "freed", *_waits("queue", inferred=False)
     )
     return pl.concat([syncs, drained, full]).sort("call", "freed").unique("call", keep="last", maintain_order=True)
 
@@ -220,7 +210,7 @@ def _awaited(
         .join(pieces.filter(pl.col("awaited").is_not_null()).select("call", "piece", "awaited"), on=["call", "piece"])
         .select(pl.col("awaited").alias("op"), "item", *_waits("awaited", inferred=True))
     )
-    waiting = pl.repeat(value=False, n=calls.height, eager=True).scatter(held.filter(pl.col("kind") == "queue")["call"], True)  # noqa: FBT003
+    waiting = _among(held.filter(pl.col("kind") == "queue")["call"], calls)
     room = _in_time(queued.filter(~waiting.gather(queued["call"])), "freed", calls["first"], items["start"])
     room = room.select("op", "item", *_waits("queue", inferred=False))
     done = _in_time(found_done, "end", calls["last"], items["start"])
@@ -228,6 +218,11 @@ def _awaited(
     of_others = pl.col("item").is_in(pl.concat([waited["item"], polled["item"], done["item"]]).implode())
     contested = pl.concat([waited, polled, room.filter(of_others), done]).unique(["op", "item"], keep="first", maintain_order=True)
     return pl.concat([contested, room.filter(~of_others)])  # of room, an item waits for one operation
+
+
+def _among(chosen: pl.Series, calls: pl.DataFrame) -> pl.Series:
+    """Whether each call is one of those chosen."""
+    return pl.repeat(value=False, n=calls.height, eager=True).scatter(chosen, True)  # noqa: FBT003
 
 
 def _in_time(waits: pl.DataFrame, moment: str, items: pl.Series, starts: pl.Series) -> pl.DataFrame:
@@ -413,12 +408,11 @@ def _items(calls: pl.DataFrame, held: pl.DataFrame, pieces: pl.DataFrame, roles:
         .otherwise(_cause("launch"))
     )
     blocked = held.filter(pl.col("kind") == "awaited")["call"]
-    nobody = pl.repeat(None, calls.height, dtype=pl.Int64, eager=True)
-    waits = pl.repeat(value=False, n=calls.height, eager=True).scatter(blocked, True)  # noqa: FBT003
+    waits = _among(blocked, calls)
     known = (
         calls.select("thread", "call", "start", "end", "name_id")
         .join(roles, on="name_id", how="left", maintain_order="left")
-        .with_columns(cause.alias("cause"), nobody.scatter(held["call"], held["freed"]).alias("freed"))
+        .with_columns(cause.alias("cause"), by_row(held["call"], held["freed"], calls.height).alias("freed"))
         .with_columns(
             pl.when(waits & (role != "allocator").fill_null(value=True)).then(_cause("host_sync")).otherwise("cause").alias("cause")
         )
