@@ -75,136 +75,27 @@ _OWNED = re.compile(
 
 # --- keys -------------------------------------------------------------------------------------------------------------
 
-_SECRET_PARTS = frozenset(
-    [
-        "token",
-        "tokens",
-        "secret",
-        "secrets",
-        "password",
-        "passwords",
-        "passwd",
-        "pwd",
-        "passphrase",
-        "passcode",
-        "apikey",
-        "credential",
-        "credentials",
-        "cred",
-        "creds",
-        "auth",
-        "authorization",
-        "bearer",
-        "cookie",
-        "webhook",
-        "dsn",
-        "pat",
-        "signature",
-    ]
+_SECRET_PART = re.compile(
+    r"secrets?|passwords?|passwd|pwd|passphrase|passcode|apikey|credentials?|creds?|auth|authorization|bearer|cookie|webhook|dsn|pat"
+    r"|signature"
 )
-_KEY_BEFORE = frozenset(
-    [
-        "api",
-        "access",
-        "private",
-        "secret",
-        "ssh",
-        "wandb",
-        "ngc",
-        "license",
-        "encryption",
-        "signing",
-        "account",
-        "storage",
-        "sas",
-        "master",
-        "service",
-        "deploy",
-        "gpg",
-        "pgp",
-        "comet",
-        "neptune",
-        "mlflow",
-        "hf",
-        "openai",
-    ]
+_KEY_BEFORE = re.compile(
+    r"api|access|private|secret|ssh|wandb|ngc|license|encryption|signing|account|storage|sas|master|service|deploy|gpg|pgp|comet"
+    r"|neptune|mlflow|hf|openai"
 )
-_TOKEN_BESIDE = frozenset(  # `…_token` of a tokenizer or a router is no secret
-    [
-        "eos",
-        "bos",
-        "pad",
-        "unk",
-        "mask",
-        "sep",
-        "cls",
-        "end",
-        "start",
-        "special",
-        "per",
-        "image",
-        "video",
-        "audio",
-        "extra",
-        "num",
-        "max",
-        "min",
-        "n",
-        "moe",
-        "drop",
-        "type",
-        "id",
-        "ids",
-        "count",
-        "budget",
-        "limit",
-        "length",
-        "size",
-        "micro",
-        "global",
-        "train",
-        "total",
-        "seq",
-        "by",
-        "each",
-    ]
+_TOKEN_BESIDE = re.compile(  # `…_token` of a tokenizer or a router is no secret
+    r"(?:eos|bos|pad|unk|mask|sep|cls|end|start|special|per|image|video|audio|extra|num|max|min|n|moe|drop|type|id|ids|count|budget|limit"
+    r"|length|size|micro|global|train|total|seq|by|each)|(?:dispatch|embed).*"
 )
-_STEMS_BESIDE = re.compile(r"dispatch|embed")
 _HOST_KEYS = re.compile(
     r"(?:^|[_.-])(?:host|hosts|hostname|hostnames|hostlist|hostfile|nodelist|nodelists|nodename|node_name|master_addr|master_address|master_ip|rdzv_endpoint|endpoint|server|servers|proxy|http_proxy|https_proxy|gateway|exclude_nodes|bind_addr|base_url|tracking_uri)$"
 )
 _USER_KEYS = re.compile(
     r"(?:^|[_.-])(?:user|username|user_name|logname|login|entity|mail_user|owner|author|authors|email|account|uid_name|team|project_owner)$"
 )
-_NO_USERS = frozenset(
-    [
-        "root",
-        "user",
-        "users",
-        "admin",
-        "home",
-        "data",
-        "work",
-        "scratch",
-        "shared",
-        "public",
-        "none",
-        "null",
-        "true",
-        "false",
-        "ubuntu",
-        "nobody",
-        "default",
-        "diagnose",
-        "python",
-        "train",
-        "training",
-        "model",
-        "models",
-        "local",
-        "test",
-        "latest",
-    ]
+_NO_USER = re.compile(
+    r"root|user|users|admin|home|data|work|scratch|shared|public|none|null|true|false|ubuntu|nobody|default|diagnose|python|train"
+    r"|training|model|models|local|test|latest"
 )
 _NOTHING = frozenset(("", "null", "None", "none", "true", "false", "True", "False", "0", "1"))
 _LINE_KEY = re.compile(
@@ -231,13 +122,15 @@ def is_secret(key: str) -> bool:
     parts = [part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", key)]
     for place, part in enumerate(parts):
         before = parts[place - 1] if place else ""
-        if part in ("key", "keys") and (before in _KEY_BEFORE or (place == 0 and len(parts) == 1 and key.isupper())):
+        if part in ("key", "keys") and (_KEY_BEFORE.fullmatch(before) or (place == 0 and len(parts) == 1 and key.isupper())):
             return True
         if part in ("token", "tokens", "tokenid"):
             beside = {*parts[:place], *parts[place + 1 : place + 2]}
-            if not (_TOKEN_BESIDE & beside) and not any(map(_STEMS_BESIDE.match, beside)) and (part == "token" or place):
+            if not any(map(_TOKEN_BESIDE.fullmatch, beside)) and (part == "token" or place):
                 return True
-        elif part in _SECRET_PARTS and not (part in ("pat", "auth", "signature") and len(parts) > 2 and before not in _KEY_BEFORE):
+        elif _SECRET_PART.fullmatch(part) and not (
+            part in ("pat", "auth", "signature") and len(parts) > 2 and not _KEY_BEFORE.fullmatch(before)
+        ):
             return True
     return "".join(parts).endswith(("apikey", "accesskey", "secretkey", "privatekey", "authtoken", "accesstoken"))
 
@@ -435,13 +328,13 @@ class Redactor:
         return self._stand_in("path", found) + (ending[0] if ending else "")
 
     def _learn_user(self, name: str) -> None:
-        if len(name) > 2 and name.lower() not in _NO_USERS and not name.isdigit():
+        if len(name) > 2 and not _NO_USER.fullmatch(name.lower()) and not name.isdigit():
             self._stand_in("user", name, count=0)
 
     def _learned(self, text: str) -> str:
         """A text without the values that were found before, as whole words."""
         for (kind, value), stand_in in sorted(self._stand_ins.items(), key=lambda item: -len(item[0][1])):
-            if kind == "path" or len(value) < (6 if kind == "secret" else 3) or value not in text or value.lower() in _NO_USERS:
+            if kind == "path" or len(value) < (6 if kind == "secret" else 3) or value not in text or _NO_USER.fullmatch(value.lower()):
                 continue
             text, count = re.subn(rf"(?<![A-Za-z0-9]){re.escape(value)}(?![A-Za-z0-9])", stand_in, text)
             self._counts[stand_in] += count
