@@ -48,7 +48,6 @@ FIX_PHASE = {
     "profile": "profile: find out what holds it back",
     "retune": "retune: remove what the profile shows",
 }
-CERTAINTY = {"high": "high certainty", "medium": "medium certainty", "low": "low certainty"}
 COMM_KIND = {
     "expert": "EP all-to-all",
     "data": "DP collectives",

@@ -22,7 +22,6 @@ from diagnose.render.reports.ranks import report as ranks
 from diagnose.render.words import SEVERITY_RANK
 
 MOST_DEVICES = 8  # of which a page shows the tables
-_MOST_TOP = 5
 
 
 def report(document: Diagnosis) -> r.Report:
