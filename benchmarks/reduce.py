@@ -51,7 +51,7 @@ def _logged(text: str) -> None:
 def main() -> None:
     """Command line."""
     job, traces = Path(sys.argv[1]), [Path(name) for name in sys.argv[2:]]
-    prepared = prepare(config=job, overrides=(), rules=(), step_range=None, nsys=None)
+    prepared = prepare(config=job)
     begin = time.perf_counter()
     run = Run(settings=prepared.settings, knowledge=prepared.knowledge, tasks=tuple(tasks_of(traces, None)), notice=_logged)
     outcomes = dict(measure_each(run, LocalEngine(task=timed) if len(traces) > 1 else LocalEngine()))

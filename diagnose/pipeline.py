@@ -64,14 +64,7 @@ def diagnose(
     Without `forecasts` the plan tells what each step wins at most, not what it is likely to. `progress` is told where the run stands,
     `notice` what a log should keep (a worker that died). Raises the errors of `diagnose.errors`.
     """
-    prepared = prepare(
-        config=None if config is None else Path(config),
-        overrides=overrides,
-        command=command,
-        rules=[Path(one) for one in rules],
-        step_range=step_range,
-        nsys=None if nsys is None else Path(nsys),
-    )
+    prepared = prepare(config=config, overrides=overrides, command=command, rules=rules, step_range=step_range, nsys=nsys)
     found = find_inputs([inputs] if isinstance(inputs, str | Path) else inputs)
     unprofiled = None if log is None else unprofiled_step(Path(log), load_specs(), profiled=_profiled(prepared.job))
     if getattr(engine, "scheduler", None) is None:  # workers elsewhere may see what is not to be seen from here
@@ -159,14 +152,7 @@ def whatif(
     from diagnose.reason.forecast.report import with_forecasts  # noqa: PLC0415
     from diagnose.reason.plan import of_numerics  # noqa: PLC0415
 
-    prepared = prepare(
-        config=None if config is None else Path(config),
-        overrides=overrides,
-        command=command,
-        rules=[Path(one) for one in rules],
-        step_range=step_range,
-        nsys=None if nsys is None else Path(nsys),
-    )
+    prepared = prepare(config=config, overrides=overrides, command=command, rules=rules, step_range=step_range, nsys=nsys)
     found = find_inputs([inputs] if isinstance(inputs, str | Path) else inputs)
     crowd = too_many(len(found.paths))
     if crowd is not None:

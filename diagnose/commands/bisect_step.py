@@ -129,17 +129,7 @@ def bisect_step(command: tuple[str, ...], limit: Limit, job: StepJob, measuring:
         nsys=measuring.nsys,
     )
     rules = load_comparison_rules(measuring.rules)
-    options = TraceOptions(
-        config=None if job.config is None else str(job.config),
-        command=job.job_command,
-        overrides=job.overrides,
-        rules=measuring.rules,
-        rank=measuring.rank,
-        step_range=measuring.step_range,
-        nsys=measuring.nsys,
-        engine=measuring.chosen_engine(),
-        notice=say,
-    )
+    options = TraceOptions(**{**measuring.arguments(job), "config": None if job.config is None else str(job.config)}, notice=say)
     try:
         head = git.commit_of(Path.cwd(), "HEAD")
     except git.GitError:

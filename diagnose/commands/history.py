@@ -116,18 +116,8 @@ def _captured(inputs: Sequence[str], job: JobFile, measuring: Measuring, *, quie
     order = candidates.runs(inputs, here)
     paths = [Path(entry.item) for entry in order.entries]
     unsaved = [[path] for path in paths if not trial.is_saved([path])]
-    options = trial.TraceOptions(
-        config=None if job.config is None else str(job.config.absolute()),
-        overrides=job.overrides,
-        rules=measuring.rules,
-        rank=measuring.rank,
-        step_range=measuring.step_range,
-        nsys=measuring.nsys,
-        engine=measuring.chosen_engine(),
-        notice=None if quiet else say,
-    )
     found = []
-    with closing(diagnose_each(unsaved, **options.arguments(here))) as stream:
+    with closing(diagnose_each(unsaved, **measuring.arguments(job), notice=None if quiet else say)) as stream:
         for entry, path in zip(order.entries, paths, strict=True):
             start = start_of(path)
             told = None if start is None else f"{datetime.fromtimestamp(start / 1e9, UTC):%Y-%m-%dT%H:%M:%SZ}"
@@ -135,8 +125,7 @@ def _captured(inputs: Sequence[str], job: JobFile, measuring: Measuring, *, quie
             commit = candidates.commit_in(path.name, here)
             try:
                 outcome = trial.read_capture([path]) if trial.is_saved([path]) else next(stream)
-                problem = str(outcome) if isinstance(outcome, DiagnoseError) else ""
-                document = None if isinstance(outcome, DiagnoseError) else outcome
+                document, problem = (None, str(outcome)) if isinstance(outcome, DiagnoseError) else (outcome, "")
             except trial.UnusableError as fault:
                 document, problem = None, str(fault)
             if problem and not quiet:

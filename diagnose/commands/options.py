@@ -242,10 +242,8 @@ def color_option() -> Any:
     return option("--color", type=choices, default="auto", help="Colours on standard output. [default: auto]")
 
 
-LEAST_MEMORY, LEAST_FILES = (
-    1 << 30,
-    32,
-)  # bytes of address space, open files: with less the libraries end the process without a word of ours
+# Bytes of address space, and open files: with less the libraries end the process without a word of ours.
+LEAST_MEMORY, LEAST_FILES = 1 << 30, 32
 
 
 def _check_limits() -> None:
@@ -296,6 +294,11 @@ class Reading(Group):
         """Where traces are measured; None: in this process, one after the other."""
         return None
 
+    def arguments(self, job: JobFile) -> dict[str, Any]:
+        """These options and those of the job file, by the names that `diagnose.pipeline` gives them."""
+        own = {name: getattr(self, name) for name in ("rules", "rank", "step_range", "nsys")}
+        return {**own, "config": job.config, "overrides": job.overrides, "command": job.job_command, "engine": self.chosen_engine()}
+
     def diagnose(
         self,
         traces: Sequence[str | Path],
@@ -313,17 +316,10 @@ class Reading(Group):
 
         return diagnose(
             traces,
-            config=job.config,
-            overrides=job.overrides,
-            command=job.job_command,
-            rules=self.rules,
-            rank=self.rank,
-            step_range=self.step_range,
-            nsys=self.nsys,
+            **self.arguments(job),
             log=log,
             include_host_info=include_host_info,
             forecasts=forecasts,
-            engine=self.chosen_engine(),
             progress=progress,
             notice=notice,
         )

@@ -60,28 +60,7 @@ def whatif(traces: tuple[str, ...], change: Change, job: JobFile, measuring: Mea
     with progress(shown=not output.quiet and output.format == "text") as report:
         from diagnose.pipeline import whatif as forecast  # noqa: PLC0415 - imports polars
 
-        document = forecast(
-            traces,
-            fixes=change.fixes,
-            plan=change.plan,
-            remove=change.remove,
-            scale=change.scale,
-            detach=change.detach,
-            link=change.link,
-            no_wait=change.no_wait,
-            gpu=change.gpu,
-            anyway=change.anyway,
-            config=job.config,
-            overrides=job.overrides,
-            command=job.job_command,
-            rules=measuring.rules,
-            rank=measuring.rank,
-            step_range=measuring.step_range,
-            nsys=measuring.nsys,
-            engine=measuring.chosen_engine(),
-            progress=report,
-            notice=None if output.quiet else say,
-        )
+        document = forecast(traces, **vars(change), **measuring.arguments(job), progress=report, notice=None if output.quiet else say)
     write_document(document, output, config=job.config)
     if document.step_ns is None:
         first = document.refused[0]

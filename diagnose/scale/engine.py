@@ -215,22 +215,28 @@ class Prepared:
 
 def prepare(
     *,
-    config: Path | None,
-    overrides: Sequence[str],
-    rules: Sequence[Path],
-    step_range: str | None,
-    nsys: Path | None,
+    config: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    rules: Sequence[str | Path] = (),
+    step_range: str | None = None,
+    nsys: str | Path | None = None,
     command: str | None = None,
 ) -> Prepared:
     """Read the job file and the rules. Raises JobFileError, RuleFileError, UsageError."""
     table = load_job_settings()
-    job = read_job(config, table, overrides, command=command) if config else overridden_job(overrides, table) if overrides else None
-    own = tuple(dict.fromkeys((*(job.rules if job else ()), *rules)))  # named in both places: read once; one id in two files is refused
+    job = None
+    if config is not None:
+        job = read_job(Path(config), table, overrides, command=command)
+    elif overrides:
+        job = overridden_job(overrides, table)
+    both = (*(job.rules if job else ()), *map(Path, rules))
+    own = tuple(dict.fromkeys(both))  # named in both places: read once; one id in two files is refused
     wanted = step_range or (job.step_range if job else None)
     _check_pattern(wanted)
     knowledge = load_knowledge(own)
     absent = absent_kinds(job) if job else frozenset[CommKind]()
-    settings = Settings(rules=own, rules_sha256=knowledge.rulebook.sha256, step_range=wanted, nsys=nsys, absent=absent)
+    program = None if nsys is None else Path(nsys)
+    settings = Settings(rules=own, rules_sha256=knowledge.rulebook.sha256, step_range=wanted, nsys=program, absent=absent)
     return Prepared(job=job, knowledge=knowledge, settings=settings)
 
 

@@ -82,7 +82,7 @@ def test_outcomes_from_elsewhere_without_a_graph_are_measured_again_where_one_is
     options = Options(config=None, overrides=(), rules=(), step_range=None, nsys=None)
     many = knowledge.forecast.report.ranks + 1
     engine = ElsewhereEngine(outcomes={path: measure_input(path, options, many) for path in paths})
-    settings = for_inputs(prepare(config=None, overrides=(), rules=(), step_range=None, nsys=None), many)
+    settings = for_inputs(prepare(), many)
     first = Run(settings=settings, knowledge=knowledge, tasks=tuple(tasks_of(paths, None)))
     second = replace(first, settings=replace(settings, replay=True), tasks=(replace(first.tasks[1], place=0),))
 
