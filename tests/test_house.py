@@ -27,30 +27,14 @@ TEXTS = "\n".join([README, *(page.read_text(encoding="utf-8") for page in sorted
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LONGEST_MODULE = 700
 MADE = {
-    ".git",
-    ".venv",
-    ".make",
-    ".mypy_cache",
-    ".ruff_cache",
-    ".pytest_cache",
-    ".import_linter_cache",
-    ".hypothesis",
-    "__pycache__",
-    "build",
-    "dist",
-    ".whl",
-}
+    ".git", ".venv", ".make", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".import_linter_cache", ".hypothesis", "__pycache__",
+    "build", "dist", ".whl",
+}  # fmt: skip
 # Written in pieces, so that this file does not hold what it looks for.
 HOSTS = [
-    "pypi" + ".org",
-    "python" + "hosted",
-    "ana" + "conda",
-    "npm" + "js",
-    "arti" + "factory",
-    "deb." + "debian",
-    "index" + "-url",
+    "pypi" + ".org", "python" + "hosted", "ana" + "conda", "npm" + "js", "arti" + "factory", "deb." + "debian", "index" + "-url",
     "prox" + "y.golang",
-]
+]  # fmt: skip
 PLACES = ["/wo" + "rk/", "/ro" + "ot/", "/op" + "t/wheels", "/op" + "t/pypi", "/Us" + "ers/"]
 
 

@@ -29,15 +29,8 @@ LEVELS = ("low", "medium", "high")
 PATH = click.Path(path_type=Path)
 # Under these headings help lists the options of a verb that has many, in this order.
 USUAL, CHANGE, SEARCH, SUBJECT, GATE, NOISE, COMMAND, CAPTURE = (
-    "Usual",
-    "The change",
-    "The search",
-    "What is compared",
-    "The gate",
-    "Noise",
-    "The command",
-    "The capture",
-)
+    "Usual", "The change", "The search", "What is compared", "The gate", "Noise", "The command", "The capture",
+)  # fmt: skip
 JOB, READING, OUTPUT, FAULT = "Job file", "Reading traces", "Output", "Report of a fault"
 PANELS = (USUAL, CHANGE, SEARCH, SUBJECT, GATE, NOISE, COMMAND, CAPTURE, JOB, READING, OUTPUT, FAULT)
 

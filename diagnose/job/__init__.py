@@ -13,15 +13,6 @@ from diagnose.job.sizes import Sizes, absent_kinds, sizes
 from diagnose.job.text import parse_overrides
 
 __all__ = [
-    "Job",
-    "Setting",
-    "SettingValue",
-    "Sizes",
-    "absent_kinds",
-    "completed",
-    "overridden_job",
-    "parse_job",
-    "parse_overrides",
-    "read_job",
+    "Job", "Setting", "SettingValue", "Sizes", "absent_kinds", "completed", "overridden_job", "parse_job", "parse_overrides", "read_job",
     "sizes",
-]
+]  # fmt: skip

@@ -18,22 +18,11 @@ from diagnose.model.vocabulary import CommKind
 
 _Value = int | float | str | None
 _MESH = {
-    "TP": "tensor_model_parallel_size",
-    "CP": "context_parallel_size",
-    "PP": "pipeline_model_parallel_size",
-    "EP": "expert_model_parallel_size",
-    "ETP": "expert_tensor_parallel_size",
-    "VPP": "virtual_pipeline_model_parallel_size",
-    "world": "world_size",
-    "GBS": "global_batch_size",
-    "MBS": "micro_batch_size",
-    "seq": "seq_length",
-    "layers": "num_layers",
-    "heads": "num_attention_heads",
-    "experts": "num_moe_experts",
-    "DP": "data_parallel_size",
-    "EDP": "expert_data_parallel_size",
-}
+    "TP": "tensor_model_parallel_size", "CP": "context_parallel_size", "PP": "pipeline_model_parallel_size",
+    "EP": "expert_model_parallel_size", "ETP": "expert_tensor_parallel_size", "VPP": "virtual_pipeline_model_parallel_size",
+    "world": "world_size", "GBS": "global_batch_size", "MBS": "micro_batch_size", "seq": "seq_length", "layers": "num_layers",
+    "heads": "num_attention_heads", "experts": "num_moe_experts", "DP": "data_parallel_size", "EDP": "expert_data_parallel_size",
+}  # fmt: skip
 
 _RANKS_OF: Mapping[CommKind, tuple[str, ...]] = {  # an exchange of a kind needs several ranks in one of these
     "expert": (_MESH["EP"], _MESH["ETP"]),

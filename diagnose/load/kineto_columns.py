@@ -313,17 +313,8 @@ _FOLDER = re.compile(r"^/.*/(?=(?:megatron|transformer_engine|deep_ep|deepspeed|
 
 Payload = tuple[Any, ...]
 PAYLOAD_COLUMNS = (
-    "collective",
-    "group",
-    "group_name",
-    "group_size",
-    "communicator",
-    "dtype",
-    "elements_in",
-    "elements_out",
-    "peer",
-    "members",
-)
+    "collective", "group", "group_name", "group_size", "communicator", "dtype", "elements_in", "elements_out", "peer", "members",
+)  # fmt: skip
 
 
 class Lookup(dict[Any, Any]):
@@ -368,16 +359,10 @@ class Columns:
         self._threads = Lookup(thread_number)
         self._sync_kinds = Lookup(sync_kind)
         self._handlers: dict[str, Callable[[str, list[Any]], None]] = {
-            "kernel": self._kernels,
-            "memcpy": self._copies,
-            "memset": self._copies,
-            "call": self._api_calls,
-            "operator": self._operators,
-            "annotation": self._annotations,
-            "gpu_annotation": self._gpu_annotations,
-            "python": self._python,
-            "wait": self._waits,
-        }
+            "kernel": self._kernels, "memcpy": self._copies, "memset": self._copies, "call": self._api_calls,
+            "operator": self._operators, "annotation": self._annotations, "gpu_annotation": self._gpu_annotations,
+            "python": self._python, "wait": self._waits,
+        }  # fmt: skip
 
     def add(self, events: Events) -> None:
         """Take the events of one chunk."""

@@ -37,17 +37,8 @@ _RANGE: Wanted = {
 # NVTX payload extension, nvtxPayloadEntryType: struct codes by number. Payloads are little-endian and lie behind a header
 # of 32 bytes (domain, schema id, payload size, total size).
 _NUMBERS = {
-    "b": (11,),
-    "B": (12,),
-    "h": (13,),
-    "H": (14,),
-    "i": (5, 15),
-    "I": (6, 16),
-    "q": (17,),
-    "Q": (18, 22, 23),
-    "f": (19,),
-    "d": (20,),
-}
+    "b": (11,), "B": (12,), "h": (13,), "H": (14,), "i": (5, 15), "I": (6, 16), "q": (17,), "Q": (18, 22, 23), "f": (19,), "d": (20,),
+}  # fmt: skip
 _ENTRY: Mapping[int, str] = {number: code for code, numbers in _NUMBERS.items() for number in numbers}
 _HEADER = struct.Struct("<IIIIQQ")
 _MAX_PAYLOADS = 200_000

@@ -40,20 +40,8 @@ STRINGS = "StringIds"
 
 # Any one of these makes a database an export of Nsight Systems.
 EVENT_TABLES = (
-    KERNEL,
-    MEMCPY,
-    MEMSET,
-    GRAPH,
-    RUNTIME,
-    DRIVER,
-    SYNC,
-    EVENT,
-    NVTX,
-    "OSRT_API",
-    "COMPOSITE_EVENTS",
-    "SCHED_EVENTS",
-    "GPU_METRICS",
-)
+    KERNEL, MEMCPY, MEMSET, GRAPH, RUNTIME, DRIVER, SYNC, EVENT, NVTX, "OSRT_API", "COMPOSITE_EVENTS", "SCHED_EVENTS", "GPU_METRICS",
+)  # fmt: skip
 META_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE", STRINGS, "ProcessStreams", "TARGET_INFO_SESSION_START_TIME")
 
 
@@ -153,20 +141,10 @@ METRICS = "GPU_METRICS"
 
 # MEMCPY.copyKind: CUpti_ActivityMemcpyKind, and how nsys stats names it.
 COPY_NAMES: Mapping[int, str] = {
-    1: "Host-to-Device",
-    2: "Device-to-Host",
-    3: "Host-to-Array",
-    4: "Array-to-Host",
-    5: "Array-to-Array",
-    6: "Array-to-Device",
-    7: "Device-to-Array",
-    8: "Device-to-Device",
-    9: "Host-to-Host",
-    10: "Peer-to-Peer",
-    11: "Unified Host-to-Device",
-    12: "Unified Device-to-Host",
-    13: "Unified Device-to-Device",
-}
+    1: "Host-to-Device", 2: "Device-to-Host", 3: "Host-to-Array", 4: "Array-to-Host", 5: "Array-to-Array", 6: "Array-to-Device",
+    7: "Device-to-Array", 8: "Device-to-Device", 9: "Host-to-Host", 10: "Peer-to-Peer", 11: "Unified Host-to-Device",
+    12: "Unified Device-to-Host", 13: "Unified Device-to-Device",
+}  # fmt: skip
 _COPY_KINDS: Mapping[int, str] = {
     **dict.fromkeys((1, 3, 11), "h2d"),
     **dict.fromkeys((2, 4, 12), "d2h"),

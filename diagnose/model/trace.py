@@ -126,16 +126,9 @@ PAYLOADS: Schema = {
 THREADS: Schema = {"rank": pl.Int32, "thread": pl.Int64, "name": pl.String}
 
 SCHEMAS: Mapping[str, Schema] = {
-    "ops": OPS,
-    "calls": CALLS,
-    "ranges": RANGES,
-    "waits": WAITS,
-    "counters": COUNTERS,
-    "memory": MEMORY,
-    "names": NAMES,
-    "payloads": PAYLOADS,
-    "threads": THREADS,
-}
+    "ops": OPS, "calls": CALLS, "ranges": RANGES, "waits": WAITS, "counters": COUNTERS, "memory": MEMORY, "names": NAMES,
+    "payloads": PAYLOADS, "threads": THREADS,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,20 +54,9 @@ _DOMAIN = re.compile(
     r"(?<![\w.@-])(?<![\w.]/)(?:[A-Za-z0-9](?:[\w-]{0,62}[A-Za-z0-9])?\.){1,8}(?:com|net|org|io|ai|dev|local|internal|lan|corp|intra|cloud|cluster|svc|edu|gov|mil|eu|de|fr|uk|cn|jp|kr|in|ch|us)\b(?![\w(])"
 )
 _PUBLIC = (
-    "apache.org",
-    "python.org",
-    "readthedocs.io",
-    "schedmd.com",
-    "github.com",
-    "huggingface.co",
-    "nvcr.io",
-    "docker.io",
-    "wandb.ai",
-    "pytorch.org",
-    "arxiv.org",
-    "nvidia.com",
-    "ghcr.io",
-)
+    "apache.org", "python.org", "readthedocs.io", "schedmd.com", "github.com", "huggingface.co", "nvcr.io", "docker.io", "wandb.ai",
+    "pytorch.org", "arxiv.org", "nvidia.com", "ghcr.io",
+)  # fmt: skip
 _OWNED = re.compile(
     r"/(?:home|Users|users|u|scratch|fsx|lustre|gpfs|work|data/home|mnt/home|fsx/home|lustre/home|scratch/users|lustre/users|data/users)/([A-Za-z_][\w.-]{2,31})(?=[/\s\"':;,)]|$)",
     re.MULTILINE,

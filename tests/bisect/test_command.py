@@ -213,14 +213,8 @@ def test_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_names_are_filled_in_and_other_braces_stay() -> None:
     argv = ["./p.sh", "{commit}", "--tag={item}/{commit}", "awk '{print $1}'", "{other}", "${trace}", "{ commit }"]
     assert substituted(argv, {"commit": "abc", "item": "{commit}", "trace": "t"}) == [
-        "./p.sh",
-        "abc",
-        "--tag={commit}/abc",
-        "awk '{print $1}'",
-        "{other}",
-        "${trace}",
-        "{ commit }",
-    ]
+        "./p.sh", "abc", "--tag={commit}/abc", "awk '{print $1}'", "{other}", "${trace}", "{ commit }",
+    ]  # fmt: skip
 
 
 # --- this process ends ------------------------------------------------------------------------------------------------

@@ -16,20 +16,10 @@ from tests.builders.diagnosis import minimal
 Cells = Mapping[str | tuple[Ran, Why], int]  # a bucket's compute, or (what ran, why compute was absent), in ns
 H100 = "NVIDIA H100 80GB HBM3"
 SETTINGS: Mapping[str, Any] = {
-    "hidden_size": 2048,
-    "num_attention_heads": 32,
-    "num_layers": 48,
-    "num_moe_experts": 128,
-    "global_batch_size": 32,
-    "micro_batch_size": 1,
-    "seq_length": 4096,
-    "tensor_model_parallel_size": 1,
-    "pipeline_model_parallel_size": 1,
-    "expert_model_parallel_size": 16,
-    "bf16": True,
-    "fp8": "none",
-    "world_size": 16,
-}
+    "hidden_size": 2048, "num_attention_heads": 32, "num_layers": 48, "num_moe_experts": 128, "global_batch_size": 32,
+    "micro_batch_size": 1, "seq_length": 4096, "tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 1,
+    "expert_model_parallel_size": 16, "bf16": True, "fp8": "none", "world_size": 16,
+}  # fmt: skip
 
 
 def split(index: int, cells: Cells) -> StepSplit:

@@ -13,20 +13,10 @@ T = TypeVar("T")
 
 # One scenario for each wall and kind, both frameworks' dispatchers, graphs, images, and the shapes of jobs of several ranks.
 SCENARIOS = (
-    "communication-border-below",
-    "communication-deepep-slow-network",
-    "compute-border-memory",
-    "demo",
-    "healthy-graphs",
-    "healthy-vision",
-    "host-garbage-collection",
-    "memory-full-recompute",
-    "pair-less-recompute",
-    "ranks-expert-hot-rank",
-    "ranks-pipeline-bubble",
-    "ranks-straggler",
-    "two-walls-memory-host",
-)
+    "communication-border-below", "communication-deepep-slow-network", "compute-border-memory", "demo", "healthy-graphs",
+    "healthy-vision", "host-garbage-collection", "memory-full-recompute", "pair-less-recompute", "ranks-expert-hot-rank",
+    "ranks-pipeline-bubble", "ranks-straggler", "two-walls-memory-host",
+)  # fmt: skip
 
 
 def deep_unless(quick: Collection[T], cases: Iterable[T]) -> list[object]:

@@ -78,24 +78,9 @@ def command(*arguments: str | Path, **more: Any) -> subprocess.CompletedProcess[
 def test_options_reach_the_pipeline(pipeline: Fake, tmp_path: Path) -> None:
     job, rules = tmp_path / "job.yaml", tmp_path / "rules"
     arguments = [
-        "a.sqlite",
-        "b.json",
-        "--config",
-        job,
-        "--set",
-        "model.num_layers=4",
-        "--set",
-        "~model.mtp_num_layers",
-        "--rules",
-        rules,
-        "--rank",
-        "3",
-        "--step-range",
-        "iter*",
-        "--nsys",
-        "/opt/nsys",
-        "--include-host-info",
-    ]
+        "a.sqlite", "b.json", "--config", job, "--set", "model.num_layers=4", "--set", "~model.mtp_num_layers", "--rules", rules,
+        "--rank", "3", "--step-range", "iter*", "--nsys", "/opt/nsys", "--include-host-info",
+    ]  # fmt: skip
     assert main([str(one) for one in arguments]) == 0
     assert pipeline.inputs == ("a.sqlite", "b.json")
     assert pipeline.options == {
@@ -516,16 +501,9 @@ def test_render_gives_what_the_analysis_gave(pipeline: Fake, saved: Path, capsys
 
 @for_each(
     "content",
-    b"",
-    b"{",
-    b"[]",
-    b'{"schema":"diagnosis/9"}',
-    b'{"schema":"diagnosis/2"}',
-    b'{"traceEvents":[]}',
-    b"\xff\xfe",
-    b"[" * 100_000,
+    b"", b"{", b"[]", b'{"schema":"diagnosis/9"}', b'{"schema":"diagnosis/2"}', b'{"traceEvents":[]}', b"\xff\xfe", b"[" * 100_000,
     b'{"schema":NaN}',
-)
+)  # fmt: skip
 def test_what_is_not_a_diagnosis_is_3(tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "d.json"
     path.write_bytes(content)
@@ -596,18 +574,9 @@ def test_one_line_of_json_for_each_in_order(taxonomy: Taxonomy):
     ]
     first, second, third, fourth = asked(lines, taxonomy)
     assert first == {
-        "name": GEMM,
-        "bucket": "dense_gemm",
-        "phase": None,
-        "role": "compute",
-        "kind": None,
-        "backend": None,
-        "operation": "gemm",
-        "evidence": "name",
-        "rule": "gemm",
-        "ambiguous": True,
-        "alternatives": ["expert_gemm", "router", "vision_encoder"],
-    }
+        "name": GEMM, "bucket": "dense_gemm", "phase": None, "role": "compute", "kind": None, "backend": None, "operation": "gemm",
+        "evidence": "name", "rule": "gemm", "ambiguous": True, "alternatives": ["expert_gemm", "router", "vision_encoder"],
+    }  # fmt: skip
     assert (second["bucket"], second["rule"], second["evidence"], second["ambiguous"]) == (
         "expert_gemm",
         "expert_operator",

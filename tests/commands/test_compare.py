@@ -235,16 +235,10 @@ def test_a_fault_of_one_side_ends_the_run(pipeline: Fake, here: Path, capsys: py
 
 @for_each(
     "text, schema",
-    (b'\n {"schema": "diagnosis/2", ', "diagnosis/2"),
-    (b'{"a": 1, "schema": "comparison/1"}', "comparison/1"),
-    (b'{"schemaVersion": 1, "schema": "diagnosis/2", "traceEvents": []}', None),
-    (b'{"schema": 7}', None),
-    (b'{"schema": "../x"}', None),
-    (b'{"a": ', None),
-    (b'["schema"]', None),
-    (b"SQLite format 3\0", None),
-    (b"", None),
-)
+    (b'\n {"schema": "diagnosis/2", ', "diagnosis/2"), (b'{"a": 1, "schema": "comparison/1"}', "comparison/1"),
+    (b'{"schemaVersion": 1, "schema": "diagnosis/2", "traceEvents": []}', None), (b'{"schema": 7}', None), (b'{"schema": "../x"}', None),
+    (b'{"a": ', None), (b'["schema"]', None), (b"SQLite format 3\0", None), (b"", None),
+)  # fmt: skip
 def test_the_kind_of_a_file_is_told_by_its_content(tmp_path: Path, text: bytes, schema: str | None) -> None:
     file = tmp_path / "x"
     file.write_bytes(text)

@@ -40,32 +40,15 @@ def run(monkeypatch: pytest.MonkeyPatch, answer: Forecast, *words: str) -> tuple
 def test_questions_reach_the_pipeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "forecast.html"
     words = (
-        "a.sqlite",
-        "--fix",
-        "COM-06",
-        "--fix",
-        "HOST-03",
-        "--remove",
-        "memory",
-        "--scale",
-        "bucket:router=2",
-        "--link",
-        "2x",
+        "a.sqlite", "--fix", "COM-06", "--fix", "HOST-03", "--remove", "memory", "--scale", "bucket:router=2", "--link", "2x",
         "--no-wait",
-    )
+    )  # fmt: skip
     code, options = run(monkeypatch, forecast(), *words, "--anyway", "-o", str(page))
     told = {name: options[name] for name in ("inputs", "fixes", "remove", "scale", "detach", "link", "no_wait", "plan", "anyway")}
     assert told == {
-        "inputs": ("a.sqlite",),
-        "fixes": ("COM-06", "HOST-03"),
-        "remove": ("memory",),
-        "scale": ("bucket:router=2",),
-        "detach": (),
-        "link": "2x",
-        "no_wait": True,
-        "plan": False,
-        "anyway": True,
-    }
+        "inputs": ("a.sqlite",), "fixes": ("COM-06", "HOST-03"), "remove": ("memory",), "scale": ("bucket:router=2",), "detach": (),
+        "link": "2x", "no_wait": True, "plan": False, "anyway": True,
+    }  # fmt: skip
     assert code == 0
     said = capsys.readouterr().out
     assert "about 65 ms with 2 changes (62 to 90)" in said

@@ -311,19 +311,10 @@ a = 2
 def test_lines_of_toml() -> None:
     found = toml_lines(TOML)
     assert found == {
-        ("title",): 1,
-        ("training",): 2,
-        ("training", "steps"): 3,
-        ("training", "text"): 4,
-        ("training", "local_batch_size"): 8,
-        ("training", "list"): 9,
-        ("parallelism",): 13,
-        ("parallelism", "tensor_parallel_degree"): 14,
-        ("parallelism", "expert_parallel_degree"): 15,
-        ("parallelism", "model", "x y", "z"): 16,
-        ("runs",): 17,
-        ("runs", "a"): 18,
-    }
+        ("title",): 1, ("training",): 2, ("training", "steps"): 3, ("training", "text"): 4, ("training", "local_batch_size"): 8,
+        ("training", "list"): 9, ("parallelism",): 13, ("parallelism", "tensor_parallel_degree"): 14,
+        ("parallelism", "expert_parallel_degree"): 15, ("parallelism", "model", "x y", "z"): 16, ("runs",): 17, ("runs", "a"): 18,
+    }  # fmt: skip
     data = tomllib.loads(TOML)
     assert data["parallelism"]["model"]["x y"]["z"] == {"inner": 1}
 

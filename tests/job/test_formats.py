@@ -177,35 +177,14 @@ def test_a_recipe_command() -> None:
     job = read_job(JOBS / "a_recipe.sh")
     assert (job.format, job.unknown) == ("recipe", ("--max_steps", "-gn", "-m"))
     assert read(job) == {
-        "tensor_model_parallel_size": 1,
-        "pipeline_model_parallel_size": 1,
-        "context_parallel_size": 1,
-        "expert_model_parallel_size": 16,
-        "expert_tensor_parallel_size": 1,
-        "world_size": 16,
-        "data_parallel_size": 16,
-        "expert_data_parallel_size": 1,
-        "global_batch_size": 1024,
-        "micro_batch_size": 1,
-        "num_microbatches": 64,
-        "seq_length": 4096,
-        "context_parallel_chunk": 2048,
-        "moe_token_dispatcher_type": "alltoall",
-        "moe_shared_expert_overlap": False,
-        "overlap_moe_expert_parallel_comm": True,
-        "delay_wgrad_compute": False,
-        "cuda_graph_impl": "none",
-        "mixed_precision": "bf16_mixed",
-        "bf16": True,
-        "fp16": False,
-        "fp8": "none",
-        "fp4": "none",
-        "use_nsys_profiler": True,
-        "profile_step_start": 10,
-        "profile_step_end": 11,
-        "model_name": "qwen3_30b_a3b",
-        "platform": "h100",
-    }
+        "tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 1, "context_parallel_size": 1, "expert_model_parallel_size": 16,
+        "expert_tensor_parallel_size": 1, "world_size": 16, "data_parallel_size": 16, "expert_data_parallel_size": 1,
+        "global_batch_size": 1024, "micro_batch_size": 1, "num_microbatches": 64, "seq_length": 4096, "context_parallel_chunk": 2048,
+        "moe_token_dispatcher_type": "alltoall", "moe_shared_expert_overlap": False, "overlap_moe_expert_parallel_comm": True,
+        "delay_wgrad_compute": False, "cuda_graph_impl": "none", "mixed_precision": "bf16_mixed", "bf16": True, "fp16": False,
+        "fp8": "none", "fp4": "none", "use_nsys_profiler": True, "profile_step_start": 10, "profile_step_end": 11,
+        "model_name": "qwen3_30b_a3b", "platform": "h100",
+    }  # fmt: skip
     assert known(job) == read(job), "the recipe decides the rest, so there are no defaults"
     assert job.settings["delay_wgrad_compute"].shown == "comm_overlap.delay_wgrad_compute (line 5)", "an override goes before an option"
     assert "the recipe qwen3_30b_a3b decides what this command line leaves out" in job.notes[0]

@@ -181,14 +181,9 @@ def test_arguments_of_the_trainer_with_what_lies_around_them(command: str, tmp_p
 
 def test_what_arguments_mean_is_not_what_settings_of_their_names_are() -> None:
     lines = (
-        "base_model: a/b",
-        "micro_batch_size: 2",
-        "sequence_len: 4096",
-        "optimizer: adamw_bnb_8bit",
-        "fp8: true",
-        "bf16: auto",
+        "base_model: a/b", "micro_batch_size: 2", "sequence_len: 4096", "optimizer: adamw_bnb_8bit", "fp8: true", "bf16: auto",
         "output_dir: x",
-    )
+    )  # fmt: skip
     job = parse_job("\n".join(lines) + "\n")
     assert told(job, "micro_batch_size", "optimizer", "fp8", "bf16", "seq_length") == (2, "adam", None, None, None)
     assert parse_job("\n".join((*lines, "sample_packing: true"))).get("seq_length") == 4096

@@ -31,21 +31,9 @@ BANNED = re.compile(
 )
 TRANSPORT = re.compile(r"\btransport\b", re.IGNORECASE)
 PROSE = (
-    "name",
-    "summary",
-    "why",
-    "wrong_when",
-    "check",
-    "capture",
-    "title",
-    "disputed",
-    "undecidable",
-    "cost",
-    "risk",
-    "say",
-    "unknown",
+    "name", "summary", "why", "wrong_when", "check", "capture", "title", "disputed", "undecidable", "cost", "risk", "say", "unknown",
     "remedy",
-)
+)  # fmt: skip
 
 # file (without its folder's): what in it still is to be said otherwise
 EXCEPTIONS: dict[str, str] = {}
@@ -185,14 +173,9 @@ PRINTED = (
     *("handover", "starved", "ledger", "own time", "likes", "packing", "launch-starved", "dependency-stalled"),  # of older reports
 )
 PLAIN = {
-    "copies",
-    "on copies",
-    "communication",
-    "on communication",
-    "communication only",
-    "on permute/unpermute",
+    "copies", "on copies", "communication", "on communication", "communication only", "on permute/unpermute",
     "communication and permute",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("term", [term for term in dict.fromkeys(PRINTED) if term not in PLAIN])

@@ -136,34 +136,15 @@ def test_no_real_capture_gives_away_a_path_an_address_or_a_host(real_traces: Pat
 # --- privacy ----------------------------------------------------------------------------------------------------------
 
 PRIVATE = {
-    "NCCL_TOPO_FILE": "/home/alice/topology.xml",
-    "NCCL_HOSTID": "rack7unit3",
-    "NCCL_COMM_ID": "10.20.30.40:1234",
-    "NCCL_SOCKET_IFNAME": "eth0,10.20.30.0",
-    "NCCL_DEBUG_FILE": "debuglog",
-    "NCCL_NET_PLUGIN": "alices_plugin",
-    "NCCL_IB_HCA": "gpu-0042-mlx5",
-    "NCCL_CONF": "~/nccl.conf",
-    "CUDA_VISIBLE_DEVICES": "GPU-6f3aa6a4-1111-2222-3333-444455556666",
-    "CUDA_CACHE_PATH": "cache",
-    "NVTE_SOMETHING": "someone@example.org",
-    "NVSHMEM_BOOTSTRAP": "login.cluster.example.org",
-    "TORCHINDUCTOR_CACHE": "C:\\Users\\alice\\cache",
-    "OMP_PLACES": "a" * 60,
-    "UCX_NET": "fe80::1ff:fe23:4567:890a",
-    "TRITON_ID": "deadbeef0123456789abcdef",
-    "NCCL_PASSWORD": "hunter2",
-    "NCCL_API_KEY": "sk-live",
-    "NVTE_AUTH_TOKEN": "t0ken",
-    "AWS_SECRET_ACCESS_KEY": "aws-secret",
-    "WANDB_API_KEY": "wandb-secret",
-    "HOME": "/home/alice",
-    "USER": "alice",
-    "MASTER_ADDR": "10.20.30.40",
-    "MY_OWN": "private-word",
-    "PYTORCH_VERSION": "/opt/alice/2.5",
-    "NCCL_VERSION": "2.25.1+alice",
-}
+    "NCCL_TOPO_FILE": "/home/alice/topology.xml", "NCCL_HOSTID": "rack7unit3", "NCCL_COMM_ID": "10.20.30.40:1234",
+    "NCCL_SOCKET_IFNAME": "eth0,10.20.30.0", "NCCL_DEBUG_FILE": "debuglog", "NCCL_NET_PLUGIN": "alices_plugin",
+    "NCCL_IB_HCA": "gpu-0042-mlx5", "NCCL_CONF": "~/nccl.conf", "CUDA_VISIBLE_DEVICES": "GPU-6f3aa6a4-1111-2222-3333-444455556666",
+    "CUDA_CACHE_PATH": "cache", "NVTE_SOMETHING": "someone@example.org", "NVSHMEM_BOOTSTRAP": "login.cluster.example.org",
+    "TORCHINDUCTOR_CACHE": "C:\\Users\\alice\\cache", "OMP_PLACES": "a" * 60, "UCX_NET": "fe80::1ff:fe23:4567:890a",
+    "TRITON_ID": "deadbeef0123456789abcdef", "NCCL_PASSWORD": "hunter2", "NCCL_API_KEY": "sk-live", "NVTE_AUTH_TOKEN": "t0ken",
+    "AWS_SECRET_ACCESS_KEY": "aws-secret", "WANDB_API_KEY": "wandb-secret", "HOME": "/home/alice", "USER": "alice",
+    "MASTER_ADDR": "10.20.30.40", "MY_OWN": "private-word", "PYTORCH_VERSION": "/opt/alice/2.5", "NCCL_VERSION": "2.25.1+alice",
+}  # fmt: skip
 LEAKS = re.compile(
     r"alice|gpu-0042|example[.]|10\.20\.30|rack7unit3|debuglog|topology[.]xml|GPU-6f3a|aaaaaaaa|fe80|deadbeef|hunter2|sk-live|t0ken|aws-secret|wandb|private-word|secret-project"
 )
@@ -214,59 +195,21 @@ def test_a_difference_of_hidden_values_still_shows(tmp_path: Path) -> None:
 
 @for_each(
     "value",
-    "1",
-    "-1",
-    "0.85",
-    "LAZY",
-    "expandable_segments:True,max_split_size_mb:512,garbage_collection_threshold:0.8",
-    ":4096:8",
-    ":16:8",
-    ":4096:2:16:8",
-    "mlx5_0:1,mlx5_1:1",
-    "^mlx5_3",
-    "=eth0",
-    "Ring,Tree",
-    "INIT,GRAPH",
-    "allreduce:tree;broadcast:ring",
-    "rc,cuda_copy,cuda_ipc",
-    "0,1,2,3,4,5,6,7",
-    "2.21.5-1+cuda12.4",
-    "8.0 9.0 10.0 12.0+PTX",
-    "LL128",
-    "8388608",
-)
+    "1", "-1", "0.85", "LAZY", "expandable_segments:True,max_split_size_mb:512,garbage_collection_threshold:0.8", ":4096:8", ":16:8",
+    ":4096:2:16:8", "mlx5_0:1,mlx5_1:1", "^mlx5_3", "=eth0", "Ring,Tree", "INIT,GRAPH", "allreduce:tree;broadcast:ring",
+    "rc,cuda_copy,cuda_ipc", "0,1,2,3,4,5,6,7", "2.21.5-1+cuda12.4", "8.0 9.0 10.0 12.0+PTX", "LL128", "8388608",
+)  # fmt: skip
 def test_plain_values_are_shown(value: str) -> None:
     assert shown_value(value, frozenset({"alice"})) == value
 
 
 @for_each(
     "value",
-    "/opt/x",
-    "~",
-    "./x",
-    "a/b/c",
-    "s3://bucket/key",
-    "node17.cluster",
-    "01.cluster.example",
-    "3-node.example",
-    "192.168.1.7",
-    "192.168.1.7:29500",
-    "2001:db8:0:0:0:0:2:1",
-    "2001:1234:5678:1:2:3:4:5",
-    "::1",
-    "00:1b:44:11:3a:b7",
-    "me@host",
-    "ALICE_cfg",
-    "x" * 33,
-    "1" * 17,
-    "00000000-0000-0000-0000-000000000001",
-    "0123456789ab",
-    "$(id)",
-    "<b>",
-    "word " * 40,
-    "ünïcode / path",
+    "/opt/x", "~", "./x", "a/b/c", "s3://bucket/key", "node17.cluster", "01.cluster.example", "3-node.example", "192.168.1.7",
+    "192.168.1.7:29500", "2001:db8:0:0:0:0:2:1", "2001:1234:5678:1:2:3:4:5", "::1", "00:1b:44:11:3a:b7", "me@host", "ALICE_cfg",
+    "x" * 33, "1" * 17, "00000000-0000-0000-0000-000000000001", "0123456789ab", "$(id)", "<b>", "word " * 40, "ünïcode / path",
     "\x1b[31m",
-)
+)  # fmt: skip
 def test_other_values_are_digests(value: str) -> None:
     assert shown_value(value, frozenset({"alice"})) == digest(value.strip())
 

@@ -166,13 +166,8 @@ def test_the_kind_of_a_synchronisation_follows_from_its_ids_not_from_sync_type(t
     assert host["device"].unique().to_list() == [1]  # the table says 0; the process works on 1
     record = trace.waits.filter(kind="record").row(0, named=True)
     assert (record["device"], record["stream"], record["event"], record["sync_id"], record["correlation"], record["start"]) == (
-        1,
-        9,
-        3,
-        41,
-        71,
-        None,
-    )
+        1, 9, 3, 41, 71, None,
+    )  # fmt: skip
 
 
 def nvtx(
@@ -207,29 +202,11 @@ def test_ranges_marks_and_suffixes(tmp_path: Path) -> None:
     trace = load(add(basic(tmp_path / "a.sqlite"), db.NVTX, NVTX_EVENTS=rows))
     got = trace.ranges
     assert texts(trace, got, "text_id") == [
-        "forward",
-        "aten::mm",
-        "my step",
-        "AllToAll4D",
-        "gemm",
-        "mark",
-        "range",
-        "open",
-        "<no text>",
-        "op, with",
-    ]
+        "forward", "aten::mm", "my step", "AllToAll4D", "gemm", "mark", "range", "open", "<no text>", "op, with",
+    ]  # fmt: skip
     assert got["kind"].to_list() == [
-        "push_pop",
-        "operator",
-        "push_pop",
-        "operator",
-        "push_pop",
-        "mark",
-        "start_end",
-        "push_pop",
-        "push_pop",
-        "push_pop",
-    ]
+        "push_pop", "operator", "push_pop", "operator", "push_pop", "mark", "start_end", "push_pop", "push_pop", "push_pop",
+    ]  # fmt: skip
     assert got["sequence"].to_list() == [None, 17, None, 18, *[None] * 6]
     end_of_capture = 3100 - 900
     assert got["end"].to_list()[5:8] == [400, 600, end_of_capture]

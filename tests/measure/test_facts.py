@@ -225,20 +225,10 @@ def test_facts_of_the_capture() -> None:
         ),
     )
     assert trace_facts(trace, BARE.measure(), KNOWLEDGE, 2) == {
-        "hip_version": 7_002_000,
-        "has_experts": False,
-        "is_training": False,
-        "python_seen": True,
-        "framework_seen": "none",
-        "world_size": 8,
-        "ranks_captured": 2,
-        "python_stacks": True,
-        "profiler_overhead_ns": 5,
-        "lost_event_warnings": 1,
-        "graph_launch_calls": None,
-        "hierarchical_context_groups": None,
-        "out_of_memory_events": None,
-    }
+        "hip_version": 7_002_000, "has_experts": False, "is_training": False, "python_seen": True, "framework_seen": "none",
+        "world_size": 8, "ranks_captured": 2, "python_stacks": True, "profiler_overhead_ns": 5, "lost_event_warnings": 1,
+        "graph_launch_calls": None, "hierarchical_context_groups": None, "out_of_memory_events": None,
+    }  # fmt: skip
 
 
 def test_typed_facts_follow_the_table_and_carry_their_status() -> None:
@@ -320,21 +310,9 @@ def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> Non
     hidden = ["mega_moe_kernel", "dispatch_gemm_combine_kernel"]
     assert matching(KNOWLEDGE.features["fused_exchange"], [*hidden, "fused_moe_kernel", "deep_ep::intranode::dispatch<8>"]) == set(hidden)
     assert set(KNOWLEDGE.features) == {
-        "narrow_gemm",
-        "fused_exchange",
-        "wide_gemm",
-        "fused_router",
-        "fused_permutation",
-        "lost_events",
-        "out_of_memory",
-        "hierarchical_groups",
-        "context_groups",
-        "fp32_product",
-        "cast",
-        "python",
-        "training",
-        "megatron",
-    }
+        "narrow_gemm", "fused_exchange", "wide_gemm", "fused_router", "fused_permutation", "lost_events", "out_of_memory",
+        "hierarchical_groups", "context_groups", "fp32_product", "cast", "python", "training", "megatron",
+    }  # fmt: skip
 
 
 @for_each(

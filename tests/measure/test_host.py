@@ -213,23 +213,12 @@ def test_a_synchronisation_inside_a_collection_is_a_synchronisation() -> None:
 
 @for_each(
     "name, role",
-    ("cudaLaunchKernel", "launch"),
-    ("cudaLaunchKernelExC", "launch"),
-    ("cuLaunchKernelEx", "launch"),
-    ("hipModuleLaunchKernel", "launch"),
-    ("hipExtModuleLaunchKernel", "launch"),
-    ("cudaMemcpyAsync", "launch"),
-    ("cudaMemsetAsync", "launch"),
-    ("cudaGraphLaunch", "graph_launch"),
-    ("cudaStreamSynchronize", "synchronise"),
-    ("hipStreamSynchronize", "synchronise"),
-    ("hipMemcpyWithStream", "synchronise"),
-    ("cudaMemcpy", "synchronise"),
-    ("cuCtxSynchronize", "synchronise"),
-    ("cudaMalloc", "allocator"),
-    ("cudaStreamBeginCapture", None),
-    ("cudaStreamWaitEvent", None),
-)
+    ("cudaLaunchKernel", "launch"), ("cudaLaunchKernelExC", "launch"), ("cuLaunchKernelEx", "launch"),
+    ("hipModuleLaunchKernel", "launch"), ("hipExtModuleLaunchKernel", "launch"), ("cudaMemcpyAsync", "launch"),
+    ("cudaMemsetAsync", "launch"), ("cudaGraphLaunch", "graph_launch"), ("cudaStreamSynchronize", "synchronise"),
+    ("hipStreamSynchronize", "synchronise"), ("hipMemcpyWithStream", "synchronise"), ("cudaMemcpy", "synchronise"),
+    ("cuCtxSynchronize", "synchronise"), ("cudaMalloc", "allocator"), ("cudaStreamBeginCapture", None), ("cudaStreamWaitEvent", None),
+)  # fmt: skip
 def test_the_family_of_a_call(name: str, role: str | None) -> None:
     trace = scene([run("gemm", 0, 10, 0), call(name, 20, 30)]).trace
     found = {trace.names["text"][row[0]]: row[1] for row in call_roles(trace.names, trace.calls, KNOWLEDGE.hosts).iter_rows()}

@@ -79,15 +79,8 @@ def test_a_rung_that_was_climbed_is_already_on(key: str, place: int) -> None:
 
 @for_each(
     "key, place",
-    ("MEM-03", 3),
-    ("HOST-01", 4),
-    ("COM-03", 5),
-    ("HOST-04", 6),
-    ("HOST-01", 8),
-    ("COM-02", 9),
-    ("HOST-04", 10),
-    ("CMP-08", 11),
-)
+    ("MEM-03", 3), ("HOST-01", 4), ("COM-03", 5), ("HOST-04", 6), ("HOST-01", 8), ("COM-02", 9), ("HOST-04", 10), ("CMP-08", 11),
+)  # fmt: skip
 def test_the_published_throughput_stands_with_the_fix(key: str, place: int) -> None:
     """The rounded figures before and after the rung are in one of the fix's published effects."""
     old = LADDER[place - 1].tflops if place else BASELINE

@@ -142,16 +142,9 @@ def test_the_gb200_recipe() -> None:
         for key in ("COM-01", "COM-02", "COM-06", "HOST-01", "MEM-01", "COM-10", "COM-18", "CMP-05", "CMP-01")
     }
     assert states == {
-        "COM-01": "blocked",
-        "COM-02": "already_on",
-        "COM-06": "applicable",
-        "HOST-01": "already_on",
-        "MEM-01": "already_on",
-        "COM-10": "already_on",
-        "COM-18": "already_on",
-        "CMP-05": "applicable",
-        "CMP-01": "already_on",
-    }
+        "COM-01": "blocked", "COM-02": "already_on", "COM-06": "applicable", "HOST-01": "already_on", "MEM-01": "already_on",
+        "COM-10": "already_on", "COM-18": "already_on", "CMP-05": "applicable", "CMP-01": "already_on",
+    }  # fmt: skip
 
 
 def test_the_order_is_the_rule_s_and_only_blocked_and_already_on_move_back() -> None:

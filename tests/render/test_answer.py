@@ -28,17 +28,9 @@ from tests.conftest import ROOT
 from tests.test_real_traces import every_trace
 
 STEP: dict[str, Any] = {
-    "fix": "COM-06",
-    "finding": "x",
-    "title": "overlap",
-    "state": "applicable",
-    "bound_ns": 1,
-    "speedup_ceiling": 1.1,
-    "cost": "",
-    "changes": (),
-    "needs": (),
-    "published": (),
-}
+    "fix": "COM-06", "finding": "x", "title": "overlap", "state": "applicable", "bound_ns": 1, "speedup_ceiling": 1.1, "cost": "",
+    "changes": (), "needs": (), "published": (),
+}  # fmt: skip
 LINES = {100: 45, 140: 45, 80: 60}
 MOST_VISIBLE = 40
 JOB = ROOT / "fixtures" / "jobs" / "qwen3_30b_a3b_alltoall_h100.yaml"
@@ -198,15 +190,8 @@ def test_times_are_told_in_the_unit_that_suits_them() -> None:
     from diagnose.render import units
 
     assert [units.time(ns) for ns in (20, 4_310, 99_000, 100_000, 117_499_972, 2_500_000_000, 240_000_000_000, None)] == [
-        "20 ns",
-        "4.3 µs",
-        "99.0 µs",
-        "0.1 ms",
-        "117.5 ms",
-        "2,500.0 ms",
-        "240.0 s",
-        "not measured",
-    ]
+        "20 ns", "4.3 µs", "99.0 µs", "0.1 ms", "117.5 ms", "2,500.0 ms", "240.0 s", "not measured",
+    ]  # fmt: skip
 
 
 def test_what_is_recomputed_has_a_row_of_its_own(demo: Diagnosis) -> None:

@@ -160,16 +160,10 @@ def test_figures_per_token_are_in_nanoseconds_per_token() -> None:
 
 @for_each(
     "amount, unit, said",
-    (None, "ns", "not measured"),
-    (1_500_000.0, "ns", "+1.500 ms"),
-    (-1_500_000.0, "ns", "-1.500 ms"),
-    (0.0, "ns", "0.000 ms"),
-    (100.0, "ns", "0.000 ms"),
-    (-12.0, "count", "-12"),
-    (0.034, "share", "+3.40 %"),
-    (2048.0, "bytes", "+2.0 KiB"),
+    (None, "ns", "not measured"), (1_500_000.0, "ns", "+1.500 ms"), (-1_500_000.0, "ns", "-1.500 ms"), (0.0, "ns", "0.000 ms"),
+    (100.0, "ns", "0.000 ms"), (-12.0, "count", "-12"), (0.034, "share", "+3.40 %"), (2048.0, "bytes", "+2.0 KiB"),
     (3.0, "GB/s", "+3 GB/s"),
-)
+)  # fmt: skip
 def test_a_difference_has_its_sign_and_its_unit(amount: float | None, unit: str, said: str) -> None:
     assert story.signed(amount, unit) == said
 

@@ -77,18 +77,8 @@ def test_the_step_is_a_table_too() -> None:
 
 def test_every_list_that_the_page_shows_is_a_table() -> None:
     shown = {
-        "findings",
-        "plan",
-        "walls",
-        "budget.per_step",
-        "buckets",
-        "communication",
-        "blocking",
-        "host",
-        "ledger",
-        "facts",
-        "environment",
-    }
+        "findings", "plan", "walls", "budget.per_step", "buckets", "communication", "blocking", "host", "ledger", "facts", "environment",
+    }  # fmt: skip
     shown |= {
         "kernels.kernels",
         "occupancy.kernels",

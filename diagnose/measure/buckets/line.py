@@ -19,18 +19,10 @@ from diagnose.model.vocabulary import COMM_KINDS, DENSE_GEMM, DISPATCH, ELEMENTW
 EDGE = 255  # in place of a sign: nothing more in that direction
 GENERIC = ("elementwise", "layout", "reduce", "sort", "gather", "softmax", "random", "router", "copy", "tail")
 _RULES = (
-    "between_gate_and_permutation",
-    "products_after_the_selection_s_backward",
-    "kernel_of_the_known_gates",
-    "between_return_and_gate",
-    "between_permutation_and_return",
-    "on_the_experts_streams",
-    "between_router_exchange_and_experts",
-    "collective_by_stream_and_neighbours",
-    "beside_the_optimizer",
-    "unlike_the_decoder",
-    "tail_of_the_product_before",
-)
+    "between_gate_and_permutation", "products_after_the_selection_s_backward", "kernel_of_the_known_gates", "between_return_and_gate",
+    "between_permutation_and_return", "on_the_experts_streams", "between_router_exchange_and_experts",
+    "collective_by_stream_and_neighbours", "beside_the_optimizer", "unlike_the_decoder", "tail_of_the_product_before",
+)  # fmt: skip
 _KIND = pl.Enum(COMM_KINDS)
 _KINDS = len(COMM_KINDS) + 1
 _DECISIONS = {"at": pl.UInt32, "choice": pl.UInt16, "sign": pl.UInt8}

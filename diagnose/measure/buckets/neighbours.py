@@ -169,20 +169,9 @@ MIN_PRODUCTS = 2  # products that tell
 SEVERAL = 2  # activations between the way out and the way back: more than one expert by itself
 
 _TELLING = (
-    Sign.PRODUCT,
-    Sign.LINEAR,
-    Sign.DENSE,
-    Sign.EXPERT,
-    Sign.ROUTER,
-    Sign.OPEN,
-    Sign.CLOSE,
-    Sign.PACKING,
-    Sign.ATTENTION,
-    Sign.NORM,
-    Sign.ACTIVATION,
-    Sign.OPTIMIZER,
-    Sign.OTHER,
-)
+    Sign.PRODUCT, Sign.LINEAR, Sign.DENSE, Sign.EXPERT, Sign.ROUTER, Sign.OPEN, Sign.CLOSE, Sign.PACKING, Sign.ATTENTION, Sign.NORM,
+    Sign.ACTIVATION, Sign.OPTIMIZER, Sign.OTHER,
+)  # fmt: skip
 _FORKS = (Sign.OPEN, Sign.CLOSE, Sign.PACKING, Sign.ATTENTION, Sign.NORM)  # on a stream that others branch off from
 _ARRIVED = (Sign.OPEN, Sign.PACKING, Sign.ACTIVATION)
 _LEAVING = (Sign.CLOSE, Sign.PACKING, Sign.ACTIVATION)

@@ -239,26 +239,13 @@ def test_how_a_name_is_taken_apart(taxonomy: Taxonomy):
 
 def test_the_grammar_of_words():
     texts = [
-        " grouped fp8 gemm ",
-        " gemm of groups ",
-        " topk ",
-        " top k2 ",
-        " quantized rows ",
-        " kernel main ",
-        " rope2d ",
+        " grouped fp8 gemm ", " gemm of groups ", " topk ", " top k2 ", " quantized rows ", " kernel main ", " rope2d ",
         " hot rope2 gemm3 ",
-    ]
+    ]  # fmt: skip
     held = {
-        "group|grouped..gemm": [0],
-        "gemm -of": [0, 7],
-        "@groups": [0, 1],
-        "top_k": [3],
-        "quant*": [4],
-        "=kernel|main": [5],
-        "rope": [6, 7],
-        "gemm -grouped..gemm|rope": [1, 7],
-        "*ope hot|cold": [7],
-    }
+        "group|grouped..gemm": [0], "gemm -of": [0, 7], "@groups": [0, 1], "top_k": [3], "quant*": [4], "=kernel|main": [5],
+        "rope": [6, 7], "gemm -grouped..gemm|rope": [1, 7], "*ope hot|cold": [7],
+    }  # fmt: skip
     sets = {"groups": ("group", "grouped")}
     for line, wanted in held.items():
         assert [number for number, text in enumerate(texts) if list(Lines([[line]], sets).holding(text))] == wanted, line

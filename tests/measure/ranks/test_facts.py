@@ -54,33 +54,14 @@ def test_even_ranks() -> None:
     """Nothing is wrong: what was looked for is nought, what is only there when something is wrong is null."""
     found = {name: value for name, value in rank_facts(ranks(), STEP).items() if value is not None}
     assert found == {
-        "own_wait_ns": 4_000_000,
-        "own_transfer_ns": 10_000_000,
-        "matched_exchanges": 800,
-        "unmatched_exchanges": 0,
-        "matched_share": 1.0,
-        "ranks_wait_ns": 4_000_000,
-        "ranks_wait_share": 0.04,
-        "ranks_wait_pipeline_ns": 0,
-        "ranks_wait_blocking_ns": 4_000_000,
-        "ranks_transfer_ns": 10_000_000,
-        "ranks_wait_over_transfer": 0.4,
-        "expert_exchange_wait_share": 4 / 14,
-        "straggler_wait_ns": 0,
-        "straggler_wait_share": 0.0,
-        "rotating_wait_ns": 0,
-        "rotating_wait_share": 0.0,
-        "start_skew_ns": 0,
-        "start_skew_ranks": 0,
-        "ranks_missing": 0,
-        "ranks_duplicate": 0,
-        "ranks_uneven_steps": 0,
-        "ranks_failed": 0,
-        "clocks_aligned": True,
-        "clock_residual_ns": 5_000,
-        "slow_link_ns": 0,
+        "own_wait_ns": 4_000_000, "own_transfer_ns": 10_000_000, "matched_exchanges": 800, "unmatched_exchanges": 0,
+        "matched_share": 1.0, "ranks_wait_ns": 4_000_000, "ranks_wait_share": 0.04, "ranks_wait_pipeline_ns": 0,
+        "ranks_wait_blocking_ns": 4_000_000, "ranks_transfer_ns": 10_000_000, "ranks_wait_over_transfer": 0.4,
+        "expert_exchange_wait_share": 4 / 14, "straggler_wait_ns": 0, "straggler_wait_share": 0.0, "rotating_wait_ns": 0,
+        "rotating_wait_share": 0.0, "start_skew_ns": 0, "start_skew_ranks": 0, "ranks_missing": 0, "ranks_duplicate": 0,
+        "ranks_uneven_steps": 0, "ranks_failed": 0, "clocks_aligned": True, "clock_residual_ns": 5_000, "slow_link_ns": 0,
         "slow_link_share": 0.0,
-    }
+    }  # fmt: skip
 
 
 def test_types_are_those_of_the_units() -> None:
@@ -138,18 +119,10 @@ def test_the_costliest_straggler_speaks() -> None:
     )
     names = [name for name in OF_RANKS if name.startswith(("straggler", "lateness", "rotating"))]
     assert given(found, *names) == {
-        "straggler_rank": "6",
-        "straggler_wait_ns": 20_000_000,
-        "straggler_wait_share": 0.2,
-        "straggler_last_share": 0.7,
-        "straggler_cause": "slow_host",
-        "straggler_bucket": "dense_gemm",
-        "straggler_longer_ns": 9_000_000,
-        "straggler_exchanges": "expert, data",
-        "lateness_pattern": "mostly",
-        "rotating_wait_ns": 90,
-        "rotating_wait_share": 90 / STEP,
-    }
+        "straggler_rank": "6", "straggler_wait_ns": 20_000_000, "straggler_wait_share": 0.2, "straggler_last_share": 0.7,
+        "straggler_cause": "slow_host", "straggler_bucket": "dense_gemm", "straggler_longer_ns": 9_000_000,
+        "straggler_exchanges": "expert, data", "lateness_pattern": "mostly", "rotating_wait_ns": 90, "rotating_wait_share": 90 / STEP,
+    }  # fmt: skip
 
 
 def test_a_late_start_speaks_only_alone_and_where_ranks_take_turns_nobody_does() -> None:

@@ -15,15 +15,8 @@ from diagnose.measure.waits.stalls import HOST_CAUSES
 from diagnose.model.trace import CALLS, NAMES, OPS, RANGES, WAITS, Provenance, Rank, Trace
 
 CALL_NAMES = [
-    "cudaLaunchKernel",
-    "cudaEventRecord",
-    "cudaStreamWaitEvent",
-    "cudaStreamSynchronize",
-    "cudaMalloc",
-    "kernel",
-    "Memcpy",
-    "Memset",
-]
+    "cudaLaunchKernel", "cudaEventRecord", "cudaStreamWaitEvent", "cudaStreamSynchronize", "cudaMalloc", "kernel", "Memcpy", "Memset",
+]  # fmt: skip
 ROLES = {0: "compute", 1: "transport", 2: "packing", 3: "copy"}
 
 

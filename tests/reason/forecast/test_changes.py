@@ -29,17 +29,10 @@ LAUNCHES = [
     ("sort", {"duration": 6, "bucket": "router", "role": "compute", "phase": "forward"}),
 ]
 WAITS = [
-    ("work1", "call1", "thread", 0),
-    ("call1", "gemm", "issue", 2),
-    ("call1", "work2", "thread", 0),
-    ("work2", "call2", "thread", 0),
-    ("gemm", "top_k", "stream", 1),
-    ("call2", "top_k", "issue", 2),
-    ("call2", "work3", "thread", 0),
-    ("work3", "call3", "thread", 0),
-    ("top_k", "sort", "stream", 1),
-    ("call3", "sort", "issue", 2),
-]
+    ("work1", "call1", "thread", 0), ("call1", "gemm", "issue", 2), ("call1", "work2", "thread", 0), ("work2", "call2", "thread", 0),
+    ("gemm", "top_k", "stream", 1), ("call2", "top_k", "issue", 2), ("call2", "work3", "thread", 0), ("work3", "call3", "thread", 0),
+    ("top_k", "sort", "stream", 1), ("call3", "sort", "issue", 2),
+]  # fmt: skip
 # The same with a kernel of 1 in the place of the product: the host is what the step waits for. sort begins at 45 + 2 and ends at 53.
 SHORT = [(name, {**told, "duration": 1} if name == "gemm" else told) for name, told in LAUNCHES]
 
