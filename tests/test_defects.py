@@ -103,13 +103,9 @@ def test_a_compute_bound_run_has_rules_that_say_what_next() -> None:
     """D8: rules of the compute wall, with fixes, for GEMMs, waves, casts and the costliest kernel."""
     rules = load_rulebook().rules
     asked = (
-        "compute-costliest-kernel",
-        "compute-low-fill",
-        "compute-casts",
-        "compute-bf16-gemms",
-        "compute-fp32-products",
+        "compute-costliest-kernel", "compute-low-fill", "compute-casts", "compute-bf16-gemms", "compute-fp32-products",
         "compute-unfused-pointwise",
-    )
+    )  # fmt: skip
     assert [name for name in asked if rules[name].wall != "compute" or not rules[name].fixes] == []
 
 

@@ -155,18 +155,8 @@ def test_help_shows_the_options_of_the_default_command_and_every_other_command(c
     main(["--help"])
     out = " ".join(capsys.readouterr().out.split())
     for word in (
-        "--config",
-        "--fail-on",
-        "--strict",
-        "--output",
-        "explain",
-        "rules",
-        "kernel",
-        "render",
-        "check",
-        "patch",
-        "130 interrupted",
-    ):
+        "--config", "--fail-on", "--strict", "--output", "explain", "rules", "kernel", "render", "check", "patch", "130 interrupted",
+    ):  # fmt: skip
         assert word in out
 
 

@@ -166,17 +166,9 @@ def test_extreme_values(tmp_path: Path) -> None:
     big, small = 2**63 - 1, -(2**63)
     for value in (big, small, -1, 0):
         for column in (
-            "start",
-            "end",
-            "deviceId",
-            "streamId",
-            "correlationId",
-            "globalPid",
-            "demangledName",
-            "gridX",
-            "staticSharedMemory",
+            "start", "end", "deviceId", "streamId", "correlationId", "globalPid", "demangledName", "gridX", "staticSharedMemory",
             "graphNodeId",
-        ):
+        ):  # fmt: skip
             path = changed(tmp_path, f'UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET "{column}" = {value} WHERE _rowid_ % 3 = 0')
             assert outcome(path) in {"refused", "read"}
             path.unlink()

@@ -466,12 +466,8 @@ def test_hostile_files_end_in_a_sentence(data: bytes, said: str) -> None:
 
 @for_each(
     "name",
-    "a1_qwen3_30b_h100.yaml",
-    "a1_qwen3_30b_h100.sh",
-    "a1_qwen3_30b_h100.flags",
-    "a4_hybridep.overrides",
-    "torchtitan_deepseek_v3.toml",
-)
+    "a1_qwen3_30b_h100.yaml", "a1_qwen3_30b_h100.sh", "a1_qwen3_30b_h100.flags", "a4_hybridep.overrides", "torchtitan_deepseek_v3.toml",
+)  # fmt: skip
 @for_each("change", "mark", "crlf", "both")
 def test_marks_and_line_ends_of_other_systems_change_nothing(name: str, change: str) -> None:
     plain = (JOBS / name).read_bytes()

@@ -318,12 +318,8 @@ def small_config() -> ConfigContainer:
     )
     job = read_job(script)
     assert told(job, "tensor_model_parallel_size", "micro_batch_size", "sequence_parallel", "manual_gc", "grad_reduce_in_fp32") == (
-        4,
-        2,
-        True,
-        True,
-        False,
-    )
+        4, 2, True, True, False,
+    )  # fmt: skip
     assert told(job, "seq_length", "moe_flex_dispatcher_backend") == (8192, "deepep"), "the dataset's length is the model's"
     assert told(job, "moe_token_dispatcher_type", "use_te_rng_tracker") == (None, None), "what stands under a condition is not known"
     assert any("what tuned() changes in it is not known" in note for note in job.notes)

@@ -312,12 +312,8 @@ def test_what_inputs_share_is_said_once_and_what_differs_shortly() -> None:
     ]
     found = merged([(), *parts])
     assert [(one.kind, one.name) for one in found] == [
-        ("version", "driver"),
-        ("hardware", "cpu"),
-        ("variable", "A"),
-        ("variable", "B"),
-        ("variable", "C"),
-    ]
+        ("version", "driver"), ("hardware", "cpu"), ("variable", "A"), ("variable", "B"), ("variable", "C"),
+    ]  # fmt: skip
     assert [one.value for one in found[:3]] == ["1.0", "x", "same"]
     values = told(found)
     assert re.fullmatch(r"differs between inputs: 5 values, digest [0-9a-f]{10}", values["B"])

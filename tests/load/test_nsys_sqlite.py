@@ -338,12 +338,8 @@ def test_devices_are_found_by_cuda_ordinal(tmp_path: Path) -> None:
     trace = load(add(basic(tmp_path / "a.sqlite", kernels=[kernel(1, 2, device=1)]), GPU, TARGET_INFO_GPU=rows))
     (device,) = trace.devices
     assert (device.name, device.sm_count, device.uuid, device.max_threads_per_sm, device.compute_minor) == (
-        "NVIDIA H100",
-        132,
-        "uuid-0",
-        2048,
-        0,
-    )
+        "NVIDIA H100", 132, "uuid-0", 2048, 0,
+    )  # fmt: skip
 
 
 def test_the_export_s_own_mapping_of_ordinals_wins(tmp_path: Path) -> None:

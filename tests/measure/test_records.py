@@ -438,12 +438,8 @@ def only(found: list[DeviceMeasure]) -> DeviceMeasure:
 def test_launches_and_work_are_medians_over_the_steps(rows: dict[tuple[str, int | None], KernelUse]) -> None:
     attention, exchange, copy = rows["attention", 7], rows["nccl", 20], rows["memcpy", 7]
     assert (attention.bucket, attention.role, attention.launches, attention.work_ns, attention.launch_ns) == (
-        "attention",
-        "compute",
-        2,
-        211,
-        105,
-    )
+        "attention", "compute", 2, 211, 105,
+    )  # fmt: skip
     assert (exchange.bucket, exchange.role, exchange.launches, exchange.work_ns, exchange.launch_ns) == ("dispatch", "transport", 1, 90, 90)
     assert (copy.role, copy.launches, copy.work_ns, copy.launch_ns) == ("copy", 0, 0, 50), "in one step of three"
 
@@ -481,12 +477,8 @@ def test_kernels_are_tiny_by_their_mean() -> None:
 
 def test_touching_gaps_are_one_where_cause_and_blocker_are_the_same() -> None:
     rows = [
-        (0, 5, "blocking", 1),
-        (5, 9, "blocking", 1),
-        (9, 12, "blocking", 2),
-        (12, 15, "launch", None),
-        (15, 20, "launch", None),
+        (0, 5, "blocking", 1), (5, 9, "blocking", 1), (9, 12, "blocking", 2), (12, 15, "launch", None), (15, 20, "launch", None),
         (30, 31, "launch", None),
-    ]
+    ]  # fmt: skip
     found = _joined(pl.DataFrame(rows, schema=["start", "end", "cause", "producer"], orient="row"))
     assert found.drop("run").rows() == [(0, 9, "blocking", 1), (9, 12, "blocking", 2), (12, 20, "launch", None), (30, 31, "launch", None)]

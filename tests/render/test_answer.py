@@ -248,15 +248,9 @@ def test_one_colour_has_one_meaning() -> None:
 @for_each("name", "run.sqlite", "my run's trace.sqlite", "x" * 300 + ".sqlite", "名前" * 60 + " b.sqlite", "a 'b' \"c\" $d `e`.sqlite")
 def test_a_command_can_be_copied_from_a_narrow_terminal(name: str) -> None:
     told = {
-        "model": None,
-        "layers": None,
-        "experts": None,
-        "gpus": 8,
-        "gpu": None,
-        "precision": None,
-        "precision_from": "",
+        "model": None, "layers": None, "experts": None, "gpus": 8, "gpu": None, "precision": None, "precision_from": "",
         "job_file": None,
-    }
+    }  # fmt: skip
     identity = Identity(**told, layout={}, rank=0, ranks_captured=1, file=name)
     document = structs.replace(rich(), identity=identity, plan=(PlanStep(**STEP),))
     for width in (60, 80, 100):

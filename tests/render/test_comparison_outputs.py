@@ -99,25 +99,13 @@ def test_the_table_of_the_delta_adds_up_whether_short_or_whole() -> None:
 def test_mismatches_environment_settings_and_findings_are_told(format_: str) -> None:
     report = plain(rendered(format_, rich(), width=140))
     for said in (
-        "2.6 % more kernels are launched.",
-        "taken out of the figures",
-        "Not recorded on both sides, so not compared: precision, sequence.",
-        "NCCL_P2P_NET_CHUNKSIZE",
-        "2.26.5",
-        "570.124",
-        "12 things around the code recorded on both sides, identical.",
-        "comm_overlap.overlap_moe_expert_parallel_comm",
-        "p = 0.0079",
-        "a change of 2.1 %",
-        "interval and rank test",
-        "87.0 % → 52.0 %",
-        "+27.745",
-        "Compute had been issued and waited 38.004 ms of each step for the DeepEP dispatch and combine.",
-        "line 14 of the job file",
-        "1 finding is as before.",
-        "The gate is not met",
-        "The reconciliation closes",
-    ):
+        "2.6 % more kernels are launched.", "taken out of the figures",
+        "Not recorded on both sides, so not compared: precision, sequence.", "NCCL_P2P_NET_CHUNKSIZE", "2.26.5", "570.124",
+        "12 things around the code recorded on both sides, identical.", "comm_overlap.overlap_moe_expert_parallel_comm", "p = 0.0079",
+        "a change of 2.1 %", "interval and rank test", "87.0 % → 52.0 %", "+27.745",
+        "Compute had been issued and waited 38.004 ms of each step for the DeepEP dispatch and combine.", "line 14 of the job file",
+        "1 finding is as before.", "The gate is not met", "The reconciliation closes",
+    ):  # fmt: skip
         assert said in report, said
 
 
@@ -125,14 +113,9 @@ def test_mismatches_environment_settings_and_findings_are_told(format_: str) -> 
 def test_a_refusal_says_why_and_what_would_help(format_: str) -> None:
     report = plain(rendered(format_, refused(), width=140))
     for said in (
-        "These two runs are not the same work",
-        "48",
-        "64",
-        "NVIDIA B200",
-        "--anyway",
-        "no verdict because of it",
+        "These two runs are not the same work", "48", "64", "NVIDIA B200", "--anyway", "no verdict because of it",
         "The gate can't be judged",
-    ):
+    ):  # fmt: skip
         assert said in report, said
     assert "because --anyway asked for them" in plain(rendered(format_, anyway(), width=140))
 

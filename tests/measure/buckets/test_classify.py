@@ -49,12 +49,8 @@ def rows(trace: Trace, taxonomy: Taxonomy, *columns: str) -> list[Any]:
 def test_one_kernel_in_every_spelling(taxonomy: Taxonomy, name: str):
     verdict = describe(name, taxonomy)
     assert (verdict.bucket, verdict.role, verdict.kind, verdict.backend, verdict.rule) == (
-        "dispatch",
-        "transport",
-        "expert",
-        "deepep",
-        "deepep_combine",
-    )
+        "dispatch", "transport", "expert", "deepep", "deepep_combine",
+    )  # fmt: skip
 
 
 def test_names_are_normalised_and_demangled():
