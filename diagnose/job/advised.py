@@ -1,8 +1,7 @@
 """Sizes that follow from a job and that advice asks for: context-parallel ranks for its sequence, virtual stages for its pipeline.
 
 Context parallelism: a rank keeps 4096 to 8192 tokens of a sequence (Megatron-Bridge, guide to MoE training at long context), so the size is
-the
-sequence over 4096, as a power of two that the ranks and the sequence can be split by and that leaves one data-parallel rank at least.
+the sequence over 4096, as a power of two that the ranks and the sequence can be split by and that leaves one data-parallel rank at least.
 """
 
 from __future__ import annotations

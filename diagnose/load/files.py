@@ -273,10 +273,9 @@ class Reader:
     """One format of traces. `name` is what a trace's provenance calls it.
 
     `load(path, rank, nsys, rules)` reads one: `rank` names the global rank where the trace does not tell it, `nsys` is the program that
-    exports
-    a report, `rules` say what of the environment may be taken out (None: nothing). It raises InputError. `start` tells when the capture
-    began, in ns since 1970, from a few bytes of it; None where it does not.
-    It may raise what a damaged file makes of it (OSError, ValueError and the like).
+    exports a report, `rules` say what of the environment may be taken out (None: nothing). It raises InputError. `start` tells when the
+    capture began, in ns since 1970, from a few bytes of it; None where it does not. It may raise what a damaged file makes of it (OSError,
+    ValueError and the like).
     """
 
     name: str

@@ -68,10 +68,9 @@ def memory_use(
 def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -> Recompute:
     """Find repeated forward work: by phase where ranges tell it, otherwise by how often the families of forward kernels run.
 
-    It is the time in which repeated compute ran and the time in which compute was absent until repeated compute began: what the
-    repetition exchanges, packs and launches goes with it. `work`: the operations inside the steps with index (window), op, stream, start,
-    end, role, bucket, operation, phase, name_id. `pieces`: the gaps without compute, with index, start, end, op (the operation that ends
-    the gap).
+    It is the time in which repeated compute ran and the time in which compute was absent until repeated compute began: what the repetition
+    exchanges, packs and launches goes with it. `work`: the operations inside the steps with index (window), op, stream, start, end, role,
+    bucket, operation, phase, name_id. `pieces`: the gaps without compute, with index, start, end, op (the operation that ends the gap).
     """
     units = _units(work)
     families = _multiplicity(units)

@@ -5,9 +5,8 @@ Router → permute → dispatch → experts → combine → unpermute, forward a
 A *pass* is one layer's way through the experts for one micro-batch. Expert GEMMs of one phase between which no token is packed or exchanged
 are one pass; what lies between the GEMMs of two passes belongs to the first up to the longest pause between these operations (there the
 rest of the model runs), and to the second from there on. So the parts go by place: an exchange before the experts brings tokens to them,
-one
-behind them brings them back. Backward runs the same way with gradients: its exchange before the experts is the gradient of combine, and the
-parts are named by what they are the gradient of.
+one behind them brings them back. Backward runs the same way with gradients: its exchange before the experts is the gradient of combine, and
+the parts are named by what they are the gradient of.
 
 *Busy* is the union of a part's operations in its pass; *exposed* is when nothing else ran on the device. The spread is over the passes of a
 step (layers × micro-batches), each averaged over the steps, so that it shows how layers differ and not how steps do.

@@ -26,8 +26,7 @@ class StartUp:
     """What one process paid once, as one of its devices saw it. Host's times, but for `begin`.
 
     `costs`: start, end, name of each first-use cost (a call, with the kernel that it launched), by start. `ranges`: the same of ranges that
-    are start-up by their name. `begin`: when the
-    first operation of the steady work ran; None where nothing had to be left out.
+    are start-up by their name. `begin`: when the first operation of the steady work ran; None where nothing had to be left out.
     """
 
     costs: pl.DataFrame

@@ -348,8 +348,7 @@ def _by_recurrence(kernels: pl.DataFrame, work: pl.DataFrame, anchor: str, min_p
     """Windows from a sequence of names that repeats: the rarest name that comes back at regular places marks the step.
 
     A training step holds a backward pass: a sequence that repeats without one is a layer. `forward`: where nothing in the capture belongs
-    to a
-    backward pass, iterations are looked for (`_iterations`).
+    to a backward pass, iterations are looked for (`_iterations`).
     """
     names = kernels["name_id"]
     n = len(names)

@@ -5,8 +5,7 @@ The same value gets the same stand-in everywhere.
 Two sorts of text: a *job* text (a job file, a command line) is read by its keys too, and anything doubtful goes; a *document's* texts lose
 what was found in job texts, and what can be told by its form alone. Forms of tokens are those that their issuers publish: GitHub ("Behind
 GitHub's new authentication token formats"), Hugging Face, AWS ("IAM identifiers"), Slack, GitLab, NVIDIA NGC, Google, OpenAI, Weights &
-Biases,
-JSON Web Tokens (RFC 7519), PEM (RFC 7468).
+Biases, JSON Web Tokens (RFC 7519), PEM (RFC 7468).
 """
 
 from __future__ import annotations

@@ -60,9 +60,8 @@ class Table:
     """A titled table. `note` explains its terms; `empty` is said instead when it has no rows; `copy` is a text to copy, below it.
 
     `whole`: its rows were chosen already, so that no writer cuts it. `listed`: the last cell of a row is sentences, which narrow media
-    write
-    below the others. `of`: how many things the rows tell of, where a row may tell of several. `shorter`: the same table for media that have
-    room for fewer entries.
+    write below the others. `of`: how many things the rows tell of, where a row may tell of several. `shorter`: the same table for media
+    that have room for fewer entries.
     """
 
     key: str
@@ -239,11 +238,8 @@ class Part:
 class Claim:
     """What of the step a wall claims, on the bar's scale: it begins where the first of its parts does, and is as long as its bound.
 
-    Both are
-
-    shares of the step, 0..1. Claims may overlap: each says what its wall alone would give back. `lower`: how much of it is sure. `line`: on
-    which
-    line below the bar there is room for it.
+    Both are shares of the step, 0..1. Claims may overlap: each says what its wall alone would give back. `lower`: how much of it is sure.
+    `line`: on which line below the bar there is room for it.
     """
 
     look: str
@@ -486,11 +482,9 @@ class Block:
     """Where a part of the report stands.
 
     `section`: the one that it belongs to on a page (none: above all sections). `worth`: where length is limited the parts of most worth
-    come
-    first. `least`, `most`: the room between which it is written. `aside`: folded where length is limited; `folded`: on pages, under `fold`
-    where several share one. `brief`: stands for it where length is limited, and the whole comes folded, later. `column`: left (1) or right
-    (2) where two
-    stand side by side. `detail`: what has to be asked for before a terminal writes it.
+    come first. `least`, `most`: the room between which it is written. `aside`: folded where length is limited; `folded`: on pages, under
+    `fold` where several share one. `brief`: stands for it where length is limited, and the whole comes folded, later. `column`: left (1) or
+    right (2) where two stand side by side. `detail`: what has to be asked for before a terminal writes it.
     """
 
     content: Content

@@ -1,8 +1,7 @@
 """The words and colours that every output shares: one name for each wall, state, cause and bucket.
 
 The colours of buckets come from the palettes of Okabe & Ito and of Paul Tol, which stay apart for colour-blind readers. What a step is lost
-to
-has colours of its own, none of them a bucket's: one colour has one meaning. No output relies on colour alone.
+to has colours of its own, none of them a bucket's: one colour has one meaning. No output relies on colour alone.
 """
 
 from __future__ import annotations

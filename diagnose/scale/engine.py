@@ -3,8 +3,7 @@
 Inputs in a stable order, one task for each, what an engine is, the one in this process.
 
 A task loads one input, measures it and gives its summary back, in this process or in a worker's. It gets `Settings` and a `Task`, both
-small.
-Rules are not sent: each process reads them once and compares their digest with the caller's. Engines yield outcomes in any order;
+small. Rules are not sent: each process reads them once and compares their digest with the caller's. Engines yield outcomes in any order;
 the pipeline puts them back into the order of the inputs, so that the document has the same bytes whichever task ended first.
 """
 

@@ -1,9 +1,8 @@
 """Simulated runs and their diagnoses, and what else is dear, made once in a session and shared by its workers as files.
 
 `SHARED_RUNS` names the folder, which tests/conftest.py makes and removes. A run is stored under a digest of everything that it is made
-from;
-whoever needs it first makes it while the others wait at a lock. With `SHARED_RUNS_AFRESH` every call makes its own: benchmarks/mutations.py
-records so which tests reach a line.
+from; whoever needs it first makes it while the others wait at a lock. With `SHARED_RUNS_AFRESH` every call makes its own:
+benchmarks/mutations.py records so which tests reach a line.
 """
 
 from __future__ import annotations

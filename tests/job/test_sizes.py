@@ -358,8 +358,7 @@ def closed_form(args: dict[str, int], moe_layers: int) -> float:
     """FLOP of one token by Megatron's own formula, with L = layers, h = hidden size, s = sequence, written out by hand.
 
     From `num_floating_point_operations` in Megatron-LM megatron/training/training.py: 12 L h² (attention, MLP) with a gated MLP's 3/2, the
-    core
-    of causal attention halved, and 6 h V for the output layer.
+    core of causal attention halved, and 6 h V for the output layer.
     """
     h, s, layers = args["hidden"], args["seq"], args["layers"]
     query = args["heads"] * args["head_dim"]

@@ -1,9 +1,8 @@
 """Every alternative of every pattern in `trace_rules/` is held by a name that nothing else of its entry matches.
 
 Names: the examples of families, and `names.tsv` (columns: file, entry, name, where it is from; `pattern` where nothing in a real trace or
-library
-was found and the name was made from the pattern's own words). An alternative that no name can hold, since
-others match all that it matches, stands in `redundant.tsv`, which may only become shorter.
+library was found and the name was made from the pattern's own words). An alternative that no name can hold, since others match all that it
+matches, stands in `redundant.tsv`, which may only become shorter.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Configurations of torchtitan: TOML, what it saves and prints (JSON), functions of a config registry, and commands with overrides.
 
 Since 2026 a configuration is a Python function (`--module deepseek_v3 --config deepseek_v3_16b`, torchtitan/config/manager.py); its literal
-values
-are read where the registry lies beside the job file. What is built by other functions, such as the model's layers, is not known.
+values are read where the registry lies beside the job file. What is built by other functions, such as the model's layers, is not known.
 """
 
 from __future__ import annotations

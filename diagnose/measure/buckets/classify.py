@@ -1,9 +1,8 @@
 """Which part of the model each device operation serves, its role, its phase, and on what evidence.
 
 A name is read as `names` says: brought to one spelling, tried against the patterns of known families, then read by its words. The decision
-is made once for each distinct combination of name family, launch context and process
-group, by `decide`, and joined back to the operations; what stays undecided then asks its neighbours on the stream. `describe` uses the same
-decision for single names.
+is made once for each distinct combination of name family, launch context and process group, by `decide`, and joined back to the operations;
+what stays undecided then asks its neighbours on the stream. `describe` uses the same decision for single names.
 """
 
 from __future__ import annotations
@@ -140,8 +139,7 @@ class Classified:
 
     `class_id` (UInt16) and `payload_id` (Int32: the collective's description; null where none is known) have one value per operation, in
     order. `classes` has one row per distinct decision: class_id, bucket, role, kind, backend, phase, operation, decided_by, rule, weak,
-    family.
-    `buckets`: the type of a column of buckets in the order of the vocabulary.
+    family. `buckets`: the type of a column of buckets in the order of the vocabulary.
     """
 
     class_id: pl.Series

@@ -2,8 +2,7 @@
 
 The same kernel is spelled differently by each profiler; names are brought to one spelling first, so that a pattern in `trace_rules/buckets`
 is written once. A name that no pattern knows is read by its words: those of the function, without its namespaces, its arguments' types and
-its
-template arguments, because a word in them says whose the kernel is or what it is handed, not what it does. Only a function that carries
+its template arguments, because a word in them says whose the kernel is or what it is handed, not what it does. Only a function that carries
 another one (`device_kernel<…>`, `elementwise_kernel<…>`) is read by its template arguments.
 """
 

@@ -139,8 +139,7 @@ class Matched:
 
     `instances`, one row for each member of each instance that all captured members took part in: ordinal, place (index into `parts`), op
     (row of the member's operations), start and end (own clock, with the wall clock of the trace's start), index (the member's own step;
-    null outside), bytes, elements, expert_ns.
-    `seen`: instances that any member shows.
+    null outside), bytes, elements, expert_ns. `seen`: instances that any member shows.
     """
 
     kind: str

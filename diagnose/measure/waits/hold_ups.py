@@ -46,8 +46,7 @@ def _in_layers(found: pl.DataFrame, compute: pl.DataFrame, steps: int) -> pl.Dat
     One layer is like the other.
 
     Between two micro-batches, or two steps, a pass of the other kind lies. What does so in fewer than half of the steps, or fewer than
-    twice
-    in each, or where there is but one window to judge by, does not recur.
+    twice in each, or where there is but one window to judge by, does not recur.
     """
     way = pl.col("phase").replace_strict(_PASSES, default=None, return_dtype=pl.Int8).forward_fill().rle_id()
     placed = compute.with_row_index("place").select("op", "name_id", pl.col("place").cast(pl.Int64), way.alias("pass"))

@@ -91,12 +91,10 @@ class Stalls:
     `pieces`: index (window), start, end, cause (one of HOST_CAUSES, blocking or dependency_stalled), op (the operation that ends the gap;
     null at the end of a step that ends idle), producer (op row that blocked; null elsewhere), inferred (bool), through_host (bool: it held
     the host in a synchronising call). `bounds`: index, blocking_lower_ns, blocking_upper_ns. `shadowed`: index, start, cause, ns:
-    launch-starved
-    time, of the piece that begins at `start`, while a producer of `op` ran. `restarts`: index, ns: host work with which synchronising calls
-    are charged. `worked`: host work as `hold_ups.host_work` gives it. `entered`: index, op, ns: how long the host had been in an allocator
-    call when the gap began. `beside`:
-    index, op, ns: dependency-stalled time during which transport ran. It may be a wait that no event shows (flags in memory, persistent
-    kernels, stream memory operations).
+    launch-starved time, of the piece that begins at `start`, while a producer of `op` ran. `restarts`: index, ns: host work with which
+    synchronising calls are charged. `worked`: host work as `hold_ups.host_work` gives it. `entered`: index, op, ns: how long the host had
+    been in an allocator call when the gap began. `beside`: index, op, ns: dependency-stalled time during which transport ran. It may be a
+    wait that no event shows (flags in memory, persistent kernels, stream memory operations).
     """
 
     pieces: pl.DataFrame
@@ -547,9 +545,8 @@ def _shadows(shadowed: pl.DataFrame) -> pl.DataFrame:
 def _restarts(pieces: pl.DataFrame, holds: pl.Expr, name: str, *, before: pl.DataFrame | None = None) -> pl.DataFrame:
     """`index` and `name`: host work between the end of a hold-up of the host and the launch that it delayed.
 
-    Of each gap at most as much counts as the hold-up kept the host from working ahead: what it took inside the gap where only
-    what the host waited for would go, or with `before` (index, op, ns) what it had taken before the gap began, where the call itself would
-    go.
+    Of each gap at most as much counts as the hold-up kept the host from working ahead: what it took inside the gap where only what the host
+    waited for would go, or with `before` (index, op, ns) what it had taken before the gap began, where the call itself would go.
     """
     held = pieces.filter(holds).group_by("index", "op").agg(pl.col("end").max().alias("freed"), pl.col("ns").sum().alias("held_ns"))
     if before is not None:

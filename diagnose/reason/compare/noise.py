@@ -114,8 +114,7 @@ def decide(
 
     `tolerance`: the relative change that still counts as none, as far as noise allows (default: the gate of trace_rules/comparison.yaml).
     `run_noise`: the relative standard deviation between runs, where it is not measured (default: as assumed there). `counts`: the values
-    are
-    counts, which repeat more exactly than times.
+    are counts, which repeat more exactly than times.
     """
     here, there = [median(run) for run in base], [median(run) for run in new]
     levels = fmean(here), fmean(there)
@@ -336,8 +335,7 @@ def spread_interval(
     """The interval of the difference of means of a part of the step, in the values' own unit; of a single step by what is assumed of one.
 
     `base` and `new` are its values in the median step of each run. Of one run against one `steps` are its values in all steps, and
-    `middles`
-    says of how many steps each median step is the mean.
+    `middles` says of how many steps each median step is the mean.
     """
     delta, tail = fmean(new) - fmean(base), (1 - limits.confidence.value) / 2
     level = (fmean(base) + fmean(new)) / 2

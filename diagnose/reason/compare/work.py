@@ -2,8 +2,7 @@
 
 A capture without steps lasts as long as somebody let it. Two of them that ran the same kernels in the same proportion did the same kind of
 work, more or less of it: how much is the sum over the kernels of launches times one pace for both sides, so that slower kernels do not
-count
-as more work. The new run's times are then brought to the base's amount of work.
+count as more work. The new run's times are then brought to the base's amount of work.
 """
 
 from __future__ import annotations

@@ -132,8 +132,7 @@ class Spans:
     Still media merge what is narrower than a pixel, the page's own script does so as it zooms.
 
     Of each: `row`, `start` and `length` in ns, `look` and `name` (places in `looks` and `names`), `queued` (ns from its launch to its
-    start),
-    `range` (around its launch, in `names`), `by` (the span that it waited for). -1 stands for what is not known.
+    start), `range` (around its launch, in `names`), `by` (the span that it waited for). -1 stands for what is not known.
     """
 
     looks: tuple[Look, ...]

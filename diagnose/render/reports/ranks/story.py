@@ -94,8 +94,7 @@ def chosen_places(ranks: Ranks, most: int) -> list[int]:
     """Places in the survey of the ranks that a short table shows, in its order.
 
     All where they are few. Else the one that the verdict speaks of, the late and the skewed, then the slowest and the fastest of each
-    group,
-    slowest group first, then the next slowest.
+    group, slowest group first, then the next slowest.
     """
     survey = ranks.survey
     if len(survey) <= most:

@@ -1,8 +1,7 @@
 """A report as GitHub-flavoured Markdown, to paste into a bug report or a pull request: at most 60 KB by construction.
 
 Parts are added in the order of their worth until the room is used up; what was left out is said. Texts that a trace can fill lose every
-power
-over the page: no HTML, no links, no mentions, no table cells of their own, no orders to a CI runner.
+power over the page: no HTML, no links, no mentions, no table cells of their own, no orders to a CI runner.
 """
 
 from __future__ import annotations
