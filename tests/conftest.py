@@ -2,8 +2,6 @@
 folders share.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib.util
 import os

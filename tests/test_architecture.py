@@ -1,7 +1,5 @@
 """The house as it is built: rooms, floors and imports drawn from the code, names, and what the documents say of them."""
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

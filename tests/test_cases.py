@@ -1,7 +1,5 @@
 """Many cases as one test: every case is tried, and those that fail are named."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 

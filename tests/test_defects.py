@@ -24,8 +24,6 @@
 | D20 | small: the job file's error names an option | below |
 """
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Each command of the tutorial runs as it stands there, and the site builds with every link and anchor in place.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -1,7 +1,5 @@
 """The project's own promises: what the README says exists, nothing names this machine, versions have ranges, modules stay small."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -3,8 +3,6 @@
 Each ends in a diagnosis or in an error that names the reason; every budget adds up; the totals are those of a brute-force reference.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from pathlib import Path

@@ -6,8 +6,6 @@ A word may mean something else too: `compute` is a wall and a role. Where a file
 list only shrinks.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

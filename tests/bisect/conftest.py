@@ -1,7 +1,5 @@
 """The simulator's captures, made once in a session."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

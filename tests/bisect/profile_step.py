@@ -8,8 +8,6 @@ $DIAGNOSE_OUTPUT. A commit may be broken (exit 1), and a capture may be cut off 
 it was captured.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Git repositories for tests, made with fixed names and times and without the settings of whoever runs them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Real git repositories whose commits change a simulated step, and the simulator's captures that `profile_step.py` draws from."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import random

@@ -1,7 +1,5 @@
 """The candidates and their order: commits along first parents, lines of a file, traces by commit, time or name."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Histories and clones, with real repositories."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

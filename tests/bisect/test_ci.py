@@ -1,7 +1,5 @@
 """The action, the workflows of the documentation, and the summary of a step: their command lines, run or held against the options."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """The user's command: what it leaves, how it ends, and that nothing of it stays behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

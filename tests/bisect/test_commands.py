@@ -1,7 +1,5 @@
 """`diagnose bisect` from its command line: what it takes, what it refuses, how it ends."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -8,8 +8,6 @@ sides. The command leaves its capture as a saved diagnosis, which the driver tak
 time; in `test_with_traces` it leaves traces.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`diagnose history`: where a metric stepped over the runs of a job."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """The driver killed at random moments: the user's repository is as it was, nothing runs on, and --resume reaches the same result."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

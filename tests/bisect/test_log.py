@@ -1,7 +1,5 @@
 """The log: appended to line by line, read back whatever the moment at which the run before was killed."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from functools import partial

@@ -1,7 +1,5 @@
 """The small statistics of a search against published tables and against slow sums."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

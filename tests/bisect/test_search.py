@@ -3,8 +3,6 @@
 The right candidate where the step is clear, no wrong one elsewhere, and as few candidates as halving needs.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """`bisect-step`: what captures say, each exit code, and a bisection by git itself."""
 
-from __future__ import annotations
-
 import math
 import os
 import random

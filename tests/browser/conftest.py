@@ -1,7 +1,5 @@
 """One browser for all pages, and what a page did that it should not."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ From a file, in the light and in the dark, on a phone, by the
 keyboard, and by what axe (axe-core, of Deque Systems) finds.
 """
 
-from __future__ import annotations
-
 import importlib.resources
 import importlib.util
 from pathlib import Path

@@ -5,8 +5,6 @@ And two ranks side
 by side, as the script fills them in. Each page is opened once for all tests of this module.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import pairwise

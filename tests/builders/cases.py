@@ -1,7 +1,5 @@
 """One test over many cases."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from functools import wraps

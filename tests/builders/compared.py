@@ -1,7 +1,5 @@
 """Small documents for comparisons: a device with steps, kernels, a job and an environment, all figures as asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What compares, bound to the rules that come with the program."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from diagnose.knowledge.comparison import load_comparison_rules

@@ -1,7 +1,5 @@
 """Invented comparisons: one that holds everything a renderer can meet, one that holds almost nothing, and one for each result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 

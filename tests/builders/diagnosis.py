@@ -1,7 +1,5 @@
 """Two invented diagnoses that hold everything a renderer can meet, and almost nothing; and ranks, as many as a document gets."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """What must hold between the parts of any diagnosis document."""
 
-from __future__ import annotations
-
 from diagnose.document.device import RAN, WHY
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.buckets import load_buckets

@@ -1,7 +1,5 @@
 """A document of every kind that is written: full ones, small ones, and ones whose every text is hostile."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Facts for tests of the reasoning: all absent unless given."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import yaml

@@ -1,7 +1,5 @@
 """Small graphs of a step, written down node by node."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Documents whose every text is hostile: markup, scripts, addresses, orders for drawers and templates."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, TypeVar
 

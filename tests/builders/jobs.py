@@ -1,7 +1,5 @@
 """Example jobs in the shape of published recipes (Megatron-Bridge perf recipes for Qwen3-30B-A3B and DeepSeek-V3)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

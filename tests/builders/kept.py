@@ -3,8 +3,6 @@
 A rich one of each kind, as its writer writes it, and what others have instead of its fields.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import TypeVar

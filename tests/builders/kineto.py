@@ -1,7 +1,5 @@
 """Small PyTorch traces made by hand, as text."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

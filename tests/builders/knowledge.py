@@ -1,7 +1,5 @@
 """The program's own knowledge, read once in a process: nearly every call of the command line reads it, and it never changes."""
 
-from __future__ import annotations
-
 import os
 import pickle
 from collections.abc import Callable, Hashable

@@ -1,7 +1,5 @@
 """Small Nsight Systems exports, written by hand in SQL."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Records of ranks for tests: two expert-parallel groups of four ranks on two hosts, with nothing wrong, and what a test changes of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from diagnose.document.device import Spread

@@ -1,7 +1,5 @@
 """Comparing long generated texts: pytest's own explanation of a difference takes minutes for a text of 100 KB where CI is set."""
 
-from __future__ import annotations
-
 import difflib
 
 import pytest

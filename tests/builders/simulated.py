@@ -5,8 +5,6 @@ from; whoever needs it first makes it while the others wait at a lock. With `SHA
 benchmarks/mutations.py records so which tests reach a line.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

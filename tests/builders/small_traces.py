@@ -1,7 +1,5 @@
 """Small traces made of words, for tests that care about names, ranges and order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

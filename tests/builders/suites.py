@@ -1,7 +1,5 @@
 """What of many cases belongs to the quick suite; the others are left to the deep one."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from typing import TypeVar
 

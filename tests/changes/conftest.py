@@ -2,8 +2,6 @@
 what" of ARCHITECTURE.md is proven on it.
 """
 
-from __future__ import annotations
-
 import compileall
 import filecmp
 import json

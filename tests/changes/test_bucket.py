@@ -3,8 +3,6 @@
 Nothing else changes, and every output knows them.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The copy itself: it is the program, it runs by itself, and it tells what was changed in it."""
 
-from __future__ import annotations
-
 from tests.changes.conftest import ProgramCopy
 
 FILE = "diagnose/version.py"

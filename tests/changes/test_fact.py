@@ -1,7 +1,5 @@
 """A new fact is one function in measure/ and its line in facts.yaml; a rule uses it by its name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

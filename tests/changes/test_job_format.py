@@ -1,7 +1,5 @@
 """A format of job files is one reader and its record: a format is added to a copy of the program, and everything else knows it."""
 
-from __future__ import annotations
-
 import ast
 import json
 from pathlib import Path
@@ -16,8 +14,6 @@ from tests.changes.conftest import ROOT, ProgramCopy
 
 FORMATS = Path("diagnose/job/formats")
 READER = '''"""Jobs of Probeworks: one `NAME is VALUE` a line below the line `probeworks`."""
-
-from __future__ import annotations
 
 from diagnose.job.formats.reader import Reader
 from diagnose.job.model import Leaf, Parsed

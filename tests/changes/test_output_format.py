@@ -3,8 +3,6 @@
 Both are added to a copy of the program, and everything else knows them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from diagnose.render import kind_of, write
@@ -16,8 +14,6 @@ from tests.changes.conftest import ROOT, ProgramCopy
 WRITERS = Path("diagnose/render/writers")
 REPORTS = Path("diagnose/render/reports")
 WRITER = '''"""The names of a report's parts, one a line."""
-
-from __future__ import annotations
 
 from diagnose.render.report import Report
 from diagnose.render.writers import Options, Writer

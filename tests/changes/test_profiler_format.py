@@ -1,7 +1,5 @@
 """A profiler format is one reader and its line in the table of readers: one is added to a copy of the program, which then reads it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -11,8 +9,6 @@ from tests.changes.conftest import ProgramCopy
 
 TABLE = "diagnose/load/readers.py"
 READER = '''"""Traces of Probe: a line `probe trace`, then one kernel a line as JSON."""
-
-from __future__ import annotations
 
 import json
 from pathlib import Path

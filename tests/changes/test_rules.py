@@ -1,7 +1,5 @@
 """A new rule, fix, check or platform is one YAML entry."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A new wall is its row in walls.yaml; the document, the verdict and every output know it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

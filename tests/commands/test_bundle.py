@@ -1,7 +1,5 @@
 """The bundle for a report of a fault: complete, the same each time, and without what is private."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import zipfile

@@ -1,7 +1,5 @@
 """`diagnose check`, `diagnose patch` and `--patch`: exit codes, outputs, files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The command line: what it passes on, where results go, how every run ends; `diagnose kernel -`: many names, one answer per line."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

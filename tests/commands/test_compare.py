@@ -1,7 +1,5 @@
 """`diagnose compare`, `gate`, `baseline` and `render` of comparisons: what they pass on, where results go, and how every run ends."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The manual page and shell completion: made from the commands, complete, and understood by the programs that read them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

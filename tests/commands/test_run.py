@@ -3,8 +3,6 @@
 Nsys is a stand-in.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

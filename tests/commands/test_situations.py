@@ -5,8 +5,6 @@ Job file and trace → first advice → patched job file → run again → faste
 The second run is the same simulated machine with the same faults, under the job file that `diagnose patch` wrote.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path

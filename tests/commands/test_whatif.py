@@ -1,7 +1,5 @@
 """`diagnose whatif`: what it passes on, what it prints, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

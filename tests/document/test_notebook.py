@@ -1,7 +1,5 @@
 """Documents and traces in a program or a notebook."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

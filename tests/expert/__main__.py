@@ -3,8 +3,6 @@
 With names: say how those fare, write nothing.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Iterator

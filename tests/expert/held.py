@@ -1,7 +1,5 @@
 """The program's document of each trace of a sheet, once per process."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -4,8 +4,6 @@
 device operation; nothing here is cut into steps or judged.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -15,8 +15,6 @@ The keys of a sheet (`sheets/*.yaml`), all but `files` and `reading` optional:
   first two), or a `fact` of the document with its value. `must_never_say`: expressions, `text` being all three.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The program against the expert sheets: each line true, or named in `misses.yaml` with the reason; a miss that has become true goes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

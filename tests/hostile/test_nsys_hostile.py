@@ -1,7 +1,5 @@
 """Damaged and adversarial exports: each ends in a trace or in an InputError, never in another exception."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """Damaged and hostile PyTorch JSON: the reader ends in a RawTrace or an InputError, in time, and says what was lost."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

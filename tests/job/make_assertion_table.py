@@ -6,8 +6,6 @@ Each check in `trace_rules/checks` names repository, version and file of the ass
 error.
 """
 
-from __future__ import annotations
-
 import functools
 import subprocess
 import sys

@@ -11,8 +11,6 @@ of `_VERSIONS`, newest first. One that no release has as such (a section's own c
 known.
 """
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a check says of a job is what its framework's own source says: file, version and line of the assertion stand in the table."""
 
-from __future__ import annotations
-
 from diagnose.model.vocabulary import GROUP_OF
 from tests.builders.facts import BOOK
 from tests.job.make_assertion_table import REPOSITORIES, TABLE, asserted

@@ -1,7 +1,5 @@
 """Real job files, by what they are made of: self-written ones, and the corpus where it is at hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

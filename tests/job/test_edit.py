@@ -1,7 +1,5 @@
 """How what a list gains is written where the file holds nothing of it yet: as the format and the setting ask."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

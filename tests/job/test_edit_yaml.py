@@ -1,7 +1,5 @@
 """Changes to YAML text: what they mean once read again, and that every other line stays as it was."""
 
-from __future__ import annotations
-
 import copy
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """The same job in every format gives the same settings; every format's traits; and what no format may break on."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Job files of torchtitan, DeepSpeed, Accelerate and Hugging Face's Trainer, recipes as Python, and what lies beside a job file."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every key and flag that the rules read or write stands in the table of where the frameworks have it, made from their sources."""
 
-from __future__ import annotations
-
 import csv
 
 from tests.builders.facts import BOOK

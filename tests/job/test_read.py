@@ -1,7 +1,5 @@
 """Job files of every shape that frameworks write, and every way in which one can be wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

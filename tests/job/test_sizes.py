@@ -1,7 +1,5 @@
 """Sizes that follow from a job file, how they follow, and what does not fit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Effects of fixes in their files: every fix has one or says why none can be told, and a wrong one is refused with file and place."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Every rule and every check of a job file against its own examples, and every number in their conditions against them too."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ library was found and the name was made from the pattern's own words). An altern
 matches, stands in `redundant.tsv`, which may only become shorter.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence

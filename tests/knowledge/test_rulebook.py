@@ -1,7 +1,5 @@
 """Rule files that are wrong in every way, expressions that are not allowed, and rules of the user's own."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable

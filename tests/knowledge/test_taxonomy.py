@@ -1,7 +1,5 @@
 """The rule files are data that anybody may edit: what they hold, and what happens when they are wrong."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The list of exceptions only shrinks.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

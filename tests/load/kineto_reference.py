@@ -1,7 +1,5 @@
 """A slow, independent reading of a PyTorch trace: totals per device in integer nanoseconds, with the standard library alone."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a capture tells about the world around the code, in which words, and that nothing private is among it."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """What a path is, told by content; which traces a folder or a pattern holds."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

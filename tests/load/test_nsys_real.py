@@ -1,7 +1,5 @@
 """Every real Nsight Systems export in the folder of real traces against an independent brute-force reference."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from types import ModuleType

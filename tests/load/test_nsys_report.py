@@ -1,7 +1,5 @@
 """Reports: the export beside them, the user's nsys (a stand-in script, and the real one where it is installed)."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """SQLite exports: how each table becomes part of a Trace, and what is counted or refused on the way."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

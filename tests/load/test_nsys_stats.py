@@ -1,7 +1,5 @@
 """The two MFU traces against what NVIDIA's own `nsys stats` prints of them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import shutil

@@ -1,7 +1,5 @@
 """How far reading is: told by the readers, in bytes or rows, with the time that is left."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

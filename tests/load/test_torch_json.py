@@ -1,7 +1,5 @@
 """The reader of PyTorch profiler JSON on small traces made by hand."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import itertools

@@ -1,7 +1,5 @@
 """Tokens per step from a trainer's log, in the line formats of Megatron-LM, Megatron-Bridge and Megatron-DeepSpeed."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

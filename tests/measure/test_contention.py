@@ -1,7 +1,5 @@
 """What compute loses beside transport, worked out by hand on kernels of one shape."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The facts table and its producers: the same names, and null exactly where the table says so."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import polars as pl

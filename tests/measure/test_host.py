@@ -1,7 +1,5 @@
 """What the host was doing while compute was launch-starved."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import polars as pl

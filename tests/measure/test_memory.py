@@ -1,7 +1,5 @@
 """Recompute by phase and by count, and the peaks of the allocator."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Changes of a trace that must change nothing, or only what they name: exactly, on the synthetic demo trace."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """One mixture-of-experts layer: the parts of its passes, what they add up to, and passes that are hard to tell apart."""
 
-from __future__ import annotations
-
 import polars as pl
 import pytest
 

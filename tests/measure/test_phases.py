@@ -1,7 +1,5 @@
 """Start-up is not the run: first-use costs, named ranges and uploads are recognised, and kept out of what is judged."""
 
-from __future__ import annotations
-
 import pytest
 
 from diagnose.document.device import Phase

@@ -1,7 +1,5 @@
 """load → measure → reason over several inputs: ranks, the device that stands for all, the job's step range, and equal bytes."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

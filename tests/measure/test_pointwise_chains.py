@@ -1,7 +1,5 @@
 """What fusing chains of generic kernels could save at most."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from diagnose.measure.kernels import pointwise_chains

@@ -1,7 +1,5 @@
 """From measured frames to the document's records: means over all steps, shares, order, and the check of the identities."""
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter, defaultdict
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Kinds of steps: what tells them apart, and what made the long ones long."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from diagnose.measure.step_classes import Classes

@@ -1,7 +1,5 @@
 """Every anchor of the step windows, and what is left out of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

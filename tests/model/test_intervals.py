@@ -1,7 +1,5 @@
 """Interval arithmetic against a model that counts single nanoseconds."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 

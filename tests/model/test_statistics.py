@@ -1,7 +1,5 @@
 """Statistics against scipy, against enumeration, and against their definitions."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

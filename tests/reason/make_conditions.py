@@ -6,8 +6,6 @@ The examples are few of many drawn rows, chosen so that a change of any number, 
 them.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Long-context, vision-language and packing advice on jobs in the shape of published layouts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A job file alone: groups, defaults that are only assumed, what is not assessed, and what fixes that are on demand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

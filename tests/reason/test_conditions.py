@@ -1,7 +1,5 @@
 """The conditions of fixes, walls and relevance against examples on both sides (cases/conditions.jsonl); rules and checks have their own."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from diagnose.knowledge.conditions import compile_expression

@@ -3,8 +3,6 @@
 And those about many ranks, from their records to who is named.
 """
 
-from __future__ import annotations
-
 from typing import get_args
 
 import pytest

@@ -1,7 +1,5 @@
 """The graded cases of Megatron-Bridge's trace-analysis skill (evals/evals.json); docs/graded-cases.md lists them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

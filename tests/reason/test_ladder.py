@@ -5,8 +5,6 @@ MXFP8, TP1 PP8 VPP4 EP32, micro-batch 1, global batch 2048. TFLOPS per GPU of th
 below have changed.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Configured but not active: silent on simulated runs in which the feature is at work, fired when its job file is handed the plain run."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What stands first: the findings, the target wall ahead, and their fixes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from msgspec import structs

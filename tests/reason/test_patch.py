@@ -1,7 +1,5 @@
 """Fixes applied to job files: what is written where, what is refused, and that every applicable fix is on afterwards."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The playbook: fixes against jobs, the conflict matrix, and the lists that it must cover. The cases stand in cases/playbook.yaml."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Changes applied to a job as they stand: the result must read as a job in which the fix is on."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

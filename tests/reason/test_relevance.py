@@ -3,8 +3,6 @@
 Fixes of another kind of program are not offered, a framework's settings only where it is known, and findings stand by what takes the step.
 """
 
-from __future__ import annotations
-
 from diagnose.document.diagnosis import Fix
 from diagnose.knowledge.rulebook import GENERAL
 from diagnose.model.vocabulary import FactValue

@@ -1,7 +1,5 @@
 """What `diagnose check` finds and `diagnose patch --checks` mends: every check that fails names a fix or says why there is none."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Which line of the job file a finding points at."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec import structs
 

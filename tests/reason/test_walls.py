@@ -1,7 +1,5 @@
 """Bounds of the walls, the verdict, its sentence and its certainty."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import msgspec

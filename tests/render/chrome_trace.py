@@ -1,7 +1,5 @@
 """A strict reading of Chrome's trace event format, as Perfetto's importer and Chrome read it: what is wrong with a trace, as sentences."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """How tests read a report: its words without markup, and what no Markdown of ours may hold, whatever a trace says."""
 
-from __future__ import annotations
-
 import re
 
 ALLOWED = {"<sub>", "</sub>", "<details>", "</details>", "<summary>", "</summary>"}

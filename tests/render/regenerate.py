@@ -1,7 +1,5 @@
 """Write the files that tests compare with: `python -m tests.render.regenerate` in the repository's root, then read the difference."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Written after the specification (OASIS, "Static Analysis Results Interchange For
 else is refused.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

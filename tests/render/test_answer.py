@@ -1,7 +1,5 @@
 """The answer on one screen, and as the visible part of a comment: short on every input, whole, and with nothing dropped that decides."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

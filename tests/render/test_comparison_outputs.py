@@ -1,7 +1,5 @@
 """Every output of a comparison and of a bisection, on ones that hold everything, ones that hold almost nothing, and one for each result."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every list of a document as CSV: strictly RFC 4180, exact, null empty, harmless in a spreadsheet."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """`diagnose explain` for every id of every kind."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What CI runners are told, of a diagnosis and of a comparison: annotations, JUnit, SARIF."""
 
-from __future__ import annotations
-
 import json
 import re
 import xml.etree.ElementTree as ET

@@ -1,7 +1,5 @@
 """A job file from its text to every output: keys with their places, sizes and how they follow, problems, rules of one's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """Every output of a diagnosis, on a full and on an almost empty one: numbers, findings, changes of settings, what was not assessed."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable

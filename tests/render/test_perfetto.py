@@ -3,8 +3,6 @@
 Strictly in Chrome's format, every time the document's to the nanosecond, arrows from cause to effect.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -1,7 +1,5 @@
 """What the outputs say about ranks: numbers, sentences, sizes with hundreds of ranks, and silence where one rank was captured."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What may leave the house: nothing private of a hostile job file, and everything that a reader of the settings needs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

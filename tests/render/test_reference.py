@@ -1,7 +1,5 @@
 """The reference pages: well-formed, and linked to each other."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The rules file to begin with, under the list of kernels that no rule knows."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

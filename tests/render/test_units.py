@@ -1,7 +1,5 @@
 """How numbers and names are written."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable
 

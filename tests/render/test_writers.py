@@ -1,7 +1,5 @@
 """Every writer over every document: one test for each property, which names all that lack it."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib

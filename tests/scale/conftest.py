@@ -1,7 +1,5 @@
 """Small ranks in both formats, and a real Dask scheduler with two workers in processes of their own."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

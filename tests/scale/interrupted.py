@@ -1,7 +1,5 @@
 """The program with workers that hold on to victims; `python -m tests.scale.interrupted TRACE...`."""
 
-from __future__ import annotations
-
 import sys
 
 import diagnose.scale.choose

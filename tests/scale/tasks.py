@@ -1,7 +1,5 @@
 """Task functions for workers in tests: what happens to an input depends on its name, and what happened before on a file beside it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Engines: the same bytes from all of them, whatever ends first, fails, or is killed. Real processes, a real Dask scheduler."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Which inputs a run has, and what progress says of them."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`nsys recipe diagnose`: against a stand-in for NVIDIA's library, and against a real nsys where there is one with recipes."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Bucket, role, kind and phase of device operations: by name, by launch context, by process group."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Names of kernels from the sources of many libraries, in the spellings of both profilers and cut short."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import sys

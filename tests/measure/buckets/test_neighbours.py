@@ -1,7 +1,5 @@
 """What undecided operations learn from the ones around them, and where they must not."""
 
-from __future__ import annotations
-
 import random
 from itertools import count
 

@@ -1,7 +1,5 @@
 """Names that no family knows are read by their words, and by their parents where the words say nothing."""
 
-from __future__ import annotations
-
 import polars as pl
 import pytest
 

@@ -1,7 +1,5 @@
 """Small invented jobs: members whose exchanges are written down, without a trace."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Exchanges of several ranks become instances of groups, by what names the group or by ends that come together."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from itertools import product

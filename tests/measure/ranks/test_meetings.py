@@ -1,7 +1,5 @@
 """Ranks replayed together: graphs of a few nodes, with the times worked out by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import polars as pl

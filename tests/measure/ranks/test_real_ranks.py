@@ -1,7 +1,5 @@
 """What is said of several ranks of real captures, against figures counted straight from the files."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Transfer, wait, and who is to blame for it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The graph of a device: what it waits for, that its replay gives back what was measured, and what follows where something is gone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import polars as pl

@@ -1,7 +1,5 @@
 """A graph is held packed where it is large, and comes back as it was."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

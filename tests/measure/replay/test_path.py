@@ -1,7 +1,5 @@
 """The replay on random graphs, held against the longest path found node after node; and what it costs."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The unmodified replay of every real trace gives back its steps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ A case is a small host program on one thread: launches, event records, stream wa
 order. The model asks, for each nanosecond of the window, what ran and why compute did not.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """What bounds count beyond the split of waiting time, or short of it: shadows, handovers, restarts, and the gaps of repeated work."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import polars as pl

@@ -1,7 +1,5 @@
 """No two findings on the host claim the same time: what each counts for itself is together no more than what was starved."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

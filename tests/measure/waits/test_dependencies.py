@@ -1,7 +1,5 @@
 """Producers of operations: stream order, events, relays, graphs, and what times or the order of calls let infer."""
 
-from __future__ import annotations
-
 import polars as pl
 import pytest
 

@@ -1,7 +1,5 @@
 """How far the host leads bounds what a faster network can win."""
 
-from __future__ import annotations
-
 import pytest
 
 from diagnose.measure.facts import device_facts

@@ -1,7 +1,5 @@
 """Long pauses of the host: which stand out, and which recur in one layer after the other."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from diagnose.measure.waits.hold_ups import LONG_NS, pauses

@@ -1,7 +1,5 @@
 """Budget and stalls against the slow model: equal on every random case, to the nanosecond."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

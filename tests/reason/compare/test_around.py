@@ -1,7 +1,5 @@
 """What changed around the code, in the job file, in findings and walls; the fingerprint; the gate; and the file of limits."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 from typing import Any
 

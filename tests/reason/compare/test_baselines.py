@@ -1,7 +1,5 @@
 """Named baselines in a folder: what is kept, what is found again, and what is refused."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """May two runs be compared? One test per kind of mismatch, and what proves that the work is the same."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The reconciled delta closes to the nanosecond, whatever the steps are."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from statistics import median
 

@@ -1,7 +1,5 @@
 """A metric's samples: by step where the document has them; what it lacks is an error, never nought."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec import structs
 

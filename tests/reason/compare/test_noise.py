@@ -1,7 +1,5 @@
 """What is more than noise: decisions one by one; what is assumed, and what is measured. How often they are right: test_noise_rates.py."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from typing import Any

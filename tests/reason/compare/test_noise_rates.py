@@ -1,7 +1,5 @@
 """How often comparisons and gates are right: a small part of reports/noise.md, which `python -m fixtures noise` makes in full."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -3,8 +3,6 @@
 The verdict is that of the truth, the deltas are those of the causal budget, and what moved most is named first.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

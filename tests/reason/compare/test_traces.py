@@ -1,7 +1,5 @@
 """Whole traces: the two real captures of one program before and after, copies with noise, and a trace against itself in another format."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import sqlite3

@@ -3,8 +3,6 @@
 From the operations that were simulated and the causes that the simulator noted.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from statistics import median

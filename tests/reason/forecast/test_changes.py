@@ -1,7 +1,5 @@
 """Each law on a graph small enough to be worked out by hand. Times in ns; a name tells the node."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which fixes go together: the settings of some applied to the job, and all others asked again."""
 
-from __future__ import annotations
-
 from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.reason.context import make_context
 from diagnose.reason.forecast.plan import Compatible

@@ -1,7 +1,5 @@
 """What the job file says of the graph that the order of kernels leaves open."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import polars as pl

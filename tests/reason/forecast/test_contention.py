@@ -1,7 +1,5 @@
 """What is lost where operations newly run side by side, on graphs worked out by hand. Times in ns."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Forecasts of small graphs worked out by hand: ranges, ceilings, categories that close, sequences and the search for a plan."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any

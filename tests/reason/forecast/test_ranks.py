@@ -1,7 +1,5 @@
 """Questions about several ranks, on graphs of a few nodes worked out by hand; and two simulated jobs held against what they really do."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What a report forecasts by itself: of one rank and of several, of captures without steps, of the steps that are most like all."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows that a library sends, and what becomes of an exchange's length, worked out by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

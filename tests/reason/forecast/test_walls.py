@@ -1,7 +1,5 @@
 """A wall taken away, by hand on a small graph, and against what simulated runs take without it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import polars as pl

@@ -1,7 +1,5 @@
 """What each figure shows: the numbers of its document, in the places where a reader looks for them."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

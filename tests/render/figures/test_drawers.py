@@ -1,7 +1,5 @@
 """Both drawers show what is described, and nothing else: every figure of every sample document, hostile ones too."""
 
-from __future__ import annotations
-
 import html
 import math
 import re
