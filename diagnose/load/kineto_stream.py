@@ -251,19 +251,19 @@ def _chain(first: bytes, member: IO[bytes]) -> Blocks:
         block = member.read(CHUNK)
 
 
-def last_boundary(data: bytes | bytearray, start: int = 0) -> int | None:
-    """Where the last whole event in `data` ends (just after its brace), or None when no boundary is found after `start`."""
+def last_boundary(data: bytes | bytearray) -> int | None:
+    """Where the last whole event in `data` ends (just after its brace), or None when no boundary is found."""
     for pattern in (BOUNDARY, _ANY_BOUNDARY):
         high = len(data)
-        while high > start:
-            low = max(start, high - _WINDOW)
+        while high > 0:
+            low = max(0, high - _WINDOW)
             found = None
             for match in pattern.finditer(data, low, min(len(data), high + 256)):
                 found = match
             if found is not None:
                 return found.start() + 1
             high = low
-        if len(data) - start < 4 * CHUNK:
+        if len(data) < 4 * CHUNK:
             return None  # wait for more before falling back on the looser pattern
     return None
 

@@ -98,31 +98,20 @@ def overlaps(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
     ).filter(pl.col("end") > pl.col("start"))
 
 
-def sweep(frame: pl.DataFrame, by: Sequence[str] = (), cuts: pl.Series | None = None) -> pl.DataFrame:
+def sweep(frame: pl.DataFrame, cuts: pl.Series | None = None) -> pl.DataFrame:
     """Segments of time with the set of classes running in each.
 
-    `frame` has start, end and `bit` (0 … 61, the row's class). Result columns: `by`, start, end, mask (Int64; bit c is set
-    while any interval of class c runs). Segments are disjoint and sorted; those with mask 0 lie between busy ones. Where
-    `cuts` is given (only without `by`), segments are also cut at those times.
+    `frame` has start, end and `bit` (0 … 61, the row's class). Result columns: start, end, mask (Int64; bit c is set while any interval of
+    class c runs). Segments are disjoint and sorted; those with mask 0 lie between busy ones. They are also cut at the times `cuts`.
     """
-    keys = list(by)
     if frame.is_empty():
-        return frame.select(*keys, "start", "end").with_columns(pl.lit(0, dtype=pl.Int64).alias("mask")).clear()
+        return frame.select("start", "end").with_columns(pl.lit(0, dtype=pl.Int64).alias("mask")).clear()
     weights = pl.Series([1 << bit for bit in range(MAX_CLASSES)], dtype=pl.Int64)
-    disjoint = merge(frame, [*keys, "bit"])
+    disjoint = merge(frame, ["bit"])
     disjoint = disjoint.with_columns(weights.gather(disjoint["bit"]).alias("_w"))
-    events = [
-        disjoint.select(*keys, pl.col("start").alias("time"), "_w"),
-        disjoint.select(*keys, pl.col("end").alias("time"), pl.col("_w").neg()),
-    ]
+    events = [disjoint.select(pl.col("start").alias("time"), "_w"), disjoint.select(pl.col("end").alias("time"), pl.col("_w").neg())]
     if cuts is not None and not cuts.is_empty():
         events.append(pl.DataFrame({"time": cuts.cast(pl.Int64)}).with_columns(pl.lit(0, dtype=pl.Int64).alias("_w")))
-    line = pl.concat(events).sort(*keys, "time")
-    if keys:
-        running = pl.col("_w").cum_sum().over(keys)
-        following = pl.col("time").shift(-1).over(keys)
-    else:
-        running, following = pl.col("_w").cum_sum(), pl.col("time").shift(-1)
-    return line.select(*keys, pl.col("time").alias("start"), following.alias("end"), running.alias("mask")).filter(
-        pl.col("end") > pl.col("start")
-    )
+    following, running = pl.col("time").shift(-1), pl.col("_w").cum_sum()
+    segments = pl.concat(events).sort("time").select(pl.col("time").alias("start"), following.alias("end"), running.alias("mask"))
+    return segments.filter(pl.col("end") > pl.col("start"))

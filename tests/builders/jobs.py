@@ -39,6 +39,11 @@ def parse_job(
     return jobs.parse_job(text, TABLE, source=source, overrides=overrides, folder=folder, command=command)
 
 
+def read(job: Job) -> dict[str, object]:
+    """The settings that stand in the job file."""
+    return {name: one.value for name, one in job.settings.items() if one.source == "read"}
+
+
 def overridden_job(overrides: Sequence[str]) -> Job:
     """The same of overrides alone."""
     return jobs.overridden_job(overrides, TABLE)

@@ -10,17 +10,13 @@ from hypothesis import strategies as st
 from diagnose.errors import JobFileError
 from diagnose.job import Job, parse_overrides, sizes
 from tests.builders.cases import for_each
-from tests.builders.jobs import overridden_job, parse_job, read_job
+from tests.builders.jobs import overridden_job, parse_job, read, read_job
 
 JOBS = Path(__file__).parents[2] / "fixtures" / "jobs"
 A1 = JOBS / "a1_qwen3_30b_h100.yaml"
 # what the shell or the environment alone tells, and how each framework says "every layer" and "BF16"
 TOLD_ELSEWHERE = {"world_size", "data_parallel_size", "expert_data_parallel_size", "num_microbatches"}
 TOLD_ELSEWHERE |= {"cuda_device_max_connections", "nccl_nvls_enable"}
-
-
-def read(job: Job) -> dict[str, object]:
-    return {name: one.value for name, one in job.settings.items() if one.source == "read"}
 
 
 def known(job: Job) -> dict[str, object]:

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from diagnose.errors import JobFileError
-from diagnose.job import Job
 from tests.builders.cases import for_each
-from tests.builders.jobs import parse_job, read_job
+from tests.builders.jobs import parse_job, read, read_job
 
 BRIDGE = """
 _target_: megatron.bridge.training.config.ConfigContainer
@@ -120,10 +119,6 @@ world_size: 64
 versions: {torch: 2.6.0a0+git1, transformer_engine: "2.10"}
 step_range: iteration [0-9]+
 """
-
-
-def read(job: Job) -> dict[str, object]:
-    return {name: setting.value for name, setting in job.settings.items() if setting.source == "read"}
 
 
 def test_bridge_dump() -> None:

@@ -69,25 +69,15 @@ def test_overlaps_are_the_common_moments_of_each_pair(left: list[tuple[int, int]
         assert min(a["end"][i], b["end"][j]) == end
 
 
-@given(st.lists(st.tuples(SPAN, st.integers(0, 4), st.integers(0, 1)), max_size=14), st.lists(st.integers(-40, 60), max_size=3))
-def test_sweep_tells_for_every_moment_which_classes_ran(items: list[tuple[tuple[int, int], int, int]], cuts: list[int]) -> None:
-    spans = [span for span, _, _ in items]
-    table = frame(spans, bit=[bit for _, bit, _ in items], place=[place for _, _, place in items])
-    for place in (0, 1):
-        own = table.filter(pl.col("place") == place)
-        swept = sweep(own, cuts=pl.Series(cuts, dtype=pl.Int64))
-        expected: dict[int, int] = {}
-        for (a, b), bit, where in items:
-            if where == place:
-                for moment in range(a, b):
-                    expected[moment] = expected.get(moment, 0) | 1 << bit
-        seen = {moment: mask for a, b, mask in swept.iter_rows() for moment in range(a, b) if mask}
-        assert seen == expected
-        assert not any(a < cut < b for a, b, _ in swept.iter_rows() for cut in cuts)
-    both = sweep(table, by=["place"])
-    for place in (0, 1):
-        alone = sweep(table.filter(pl.col("place") == place))
-        assert both.filter(pl.col("place") == place).drop("place").rows() == alone.rows()
+@given(st.lists(st.tuples(SPAN, st.integers(0, 4)), max_size=14), st.lists(st.integers(-40, 60), max_size=3))
+def test_sweep_tells_for_every_moment_which_classes_ran(items: list[tuple[tuple[int, int], int]], cuts: list[int]) -> None:
+    swept = sweep(frame([span for span, _ in items], bit=[bit for _, bit in items]), cuts=pl.Series(cuts, dtype=pl.Int64))
+    expected: dict[int, int] = {}
+    for (a, b), bit in items:
+        for moment in range(a, b):
+            expected[moment] = expected.get(moment, 0) | 1 << bit
+    assert {moment: mask for a, b, mask in swept.iter_rows() for moment in range(a, b) if mask} == expected
+    assert not any(a < cut < b for a, b, _ in swept.iter_rows() for cut in cuts)
 
 
 def test_the_highest_class_keeps_the_sign_of_the_mask() -> None:

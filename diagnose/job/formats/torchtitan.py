@@ -18,42 +18,12 @@ from diagnose.job.shell import Token
 from diagnose.job.text import JobText, Tree, leaves_of, token_value
 
 NAME = "torchtitan"
-_SECTIONS = frozenset(
-    {
-        "parallelism",
-        "training",
-        "model_spec",
-        "hf_assets_path",
-        "dump_folder",
-        "override",
-        "fault_tolerance",
-        "ft",
-        "mx",
-        "memory_estimation",
-        "activation_checkpoint",
-        "compile",
-        "job",
-        "model",
-        "optimizer",
-        "experimental",
-        "float8",
-        "quantize",
-    }
-    | {
-        "comm",
-        "debug",
-        "checkpoint",
-        "metrics",
-        "profiling",
-        "profiler",
-        "lr_scheduler",
-        "dataloader",
-        "validator",
-        "validation",
-        "tokenizer",
-        "loss",
-    }
-)
+_SECTIONS = frozenset({
+    "parallelism", "training", "model_spec", "hf_assets_path", "dump_folder", "override", "fault_tolerance", "ft", "mx",
+    "memory_estimation", "activation_checkpoint", "compile", "job", "model", "optimizer", "experimental", "float8", "quantize", "comm",
+    "debug", "checkpoint", "metrics", "profiling", "profiler", "lr_scheduler", "dataloader", "validator", "validation", "tokenizer",
+    "loss",
+})  # fmt: skip
 _OWN = re.compile(r"--(training|parallelism|job|activation[_-]checkpoint|experimental)\.")
 _PROGRAM = re.compile(r"(.*[/.])?(torchtitan[./].*|run_train\.sh|run_llama_train\.sh)|torchtitan\..*")
 _POLICIES: Mapping[str, str] = {

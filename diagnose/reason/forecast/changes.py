@@ -92,33 +92,23 @@ def _unknown(context: Context, text: str, kind: Literal["condition", "number"]) 
     return f"It hangs on {', '.join(name.removeprefix('job_') for name in lacking) or text}, which is not known here."
 
 
+_AS_TOLD = ("into", "with_host", "since", "until", "spread", "parts", "beside", "pieces", "basis", "why", "source")
+
+
 def _change(one: EffectSpec, numbers: Mapping[str, float]) -> Change:
     def number(value: float | str) -> float:
         return numbers[value] if isinstance(value, str) else float(value)
 
-    by = None
-    if one.by is not None:
-        low, likely, high = sorted(number(value) for value in one.by)
-        by = (low, likely, high)
+    low, likely, high = sorted(map(number, one.by or (1.0, 1.0, 1.0)))
     return Change(
         transformation=one.transformation,
         select=getattr(one, one.transformation),
-        by=by,
+        by=None if one.by is None else (low, likely, high),
         to=None if one.to is None else number(one.to),
         host_ns=_ns(one.host_us),
         launch_ns=None if one.launch_us is None else one.launch_us * 1000,
         gap_ns=_ns(one.gap_us),
-        into=one.into,
-        with_host=one.with_host,
-        since=one.since,
-        until=one.until,
-        spread=one.spread,
-        parts=one.parts,
-        beside=one.beside,
-        pieces=one.pieces,
-        basis=one.basis,
-        why=one.why,
-        source=one.source,
+        **{name: getattr(one, name) for name in _AS_TOLD},
     )
 
 

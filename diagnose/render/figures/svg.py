@@ -15,6 +15,7 @@ from diagnose.render.figures.figure import EVEN, Axis, Band, Bars, Cell, Cells, 
 WIDTH, HALF = 960, 600  # units of length, of a figure and of one that shares its line; the page fits them to its own width
 _SIGN = 7.2  # the width of one sign of a label, about
 _LONGEST_NAME = 34
+_MOST_TICKS = 8  # of an axis, about
 _LEAST = 0.4  # no bar is thinner than that
 _PIXEL = 1.5  # what is narrower on a printed page is drawn with its neighbours
 _CELL_TEXT = 54  # from this width on a cell holds its number
@@ -92,10 +93,10 @@ def _swatch(look: Look, identifier: str) -> str:
     return f'<svg class="swatch" viewBox="0 0 14 14" aria-hidden="true">{sign}</svg>'
 
 
-def ticks(axis: Axis, most: int = 8) -> list[tuple[float, str]]:
+def ticks(axis: Axis) -> list[tuple[float, str]]:
     """Round numbers on an axis and how they are written."""
     low, high = axis.extent
-    rough = (high - low) / most
+    rough = (high - low) / _MOST_TICKS
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
     step = max(step, 1.0) if axis.whole else step

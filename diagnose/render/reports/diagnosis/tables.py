@@ -225,9 +225,9 @@ def shown_segments(steps: Sequence[StepBudget]) -> tuple[words.Segment, ...]:
 # --- buckets and communication ----------------------------------------------------------------------------------------
 
 
-def _shares(parts: dict[str, float], limit: int = 3) -> str:
+def _shares(parts: dict[str, float]) -> str:
     whole = sum(parts.values())
-    largest = sorted(parts.items(), key=lambda item: (-item[1], item[0]))[:limit]
+    largest = sorted(parts.items(), key=lambda item: (-item[1], item[0]))[:3]
     return ", ".join(f"{words.words(name)} {units.percent(value / whole, 0)}" for name, value in largest if value and whole)
 
 

@@ -36,9 +36,9 @@ def ranges(numbers: Sequence[int], most: int = 8) -> str:
     return ", ".join(parts) + (f" and {more:,} more" if more else "")
 
 
-def these(numbers: Sequence[int], most: int = 8) -> str:
+def these(numbers: Sequence[int]) -> str:
     """`rank 5`, `ranks 0–7`."""
-    return f"rank{'' if len(set(numbers)) == 1 else 's'} {ranges(numbers, most)}"
+    return f"rank{'' if len(set(numbers)) == 1 else 's'} {ranges(numbers)}"
 
 
 def labels(ranks: Ranks) -> list[str]:
