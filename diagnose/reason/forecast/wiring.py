@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Literal
 
@@ -73,25 +73,41 @@ def rebuilt(graph: Graph, nodes: pl.DataFrame, edges: pl.DataFrame, steps: pl.Da
 
 
 def _order(count: int, edges: pl.DataFrame) -> pl.Series:
-    """The place of each node in a topological order that keeps the present one where it can. Raises ValueError for a circle."""
-    after: list[list[int]] = [[] for _ in range(count)]
-    open_ = [0] * count
-    for source, target in edges.select("src", "dst").iter_rows():
-        after[source].append(target)
-        open_[target] += 1
-    ready = [node for node in range(count) if not open_[node]]
-    heapify(ready)
-    place = [-1] * count
-    for position in range(count):
-        if not ready:
-            raise ValueError("what waits for what runs in a circle")
-        node = heappop(ready)
-        place[node] = position
-        for target in after[node]:
+    """The place of each node in a topological order that keeps the present one where it can. Raises ValueError for a circle.
+
+    Of what may come next the first goes next. Only nodes between the two ends of an edge that leads back can change places.
+    """
+    number = pl.int_range(count, dtype=pl.UInt32, eager=True)
+    back = edges.filter(pl.col("src") >= pl.col("dst")).sort("dst")
+    furthest = pl.concat([pl.Series([-1]), back["src"].cast(pl.Int64).cum_max()])
+    tangled = number <= furthest.gather(back["dst"].search_sorted(number, side="right"))
+    inner = edges.filter(at_end(edges, tangled, "src") & at_end(edges, tangled, "dst")).select("src", "dst").sort("src")
+    targets: list[int] = inner["dst"].to_list()
+    begins = [*inner["src"].search_sorted(number).to_list(), len(targets)]
+    waited = inner.group_by("dst").len()
+    open_ = pl.zeros(count, dtype=pl.UInt32, eager=True).scatter(waited["dst"], waited["len"]).to_list()
+    members: list[int] = number.filter(tangled).to_list()
+    order: list[int] = []
+    held: list[int] = []  # of those that had to wait, what may go now
+
+    def go(node: int, reached: int) -> None:
+        """`node` comes next; what waited for it alone may go, which those beyond `reached` find in their turn."""
+        order.append(node)
+        for target in targets[begins[node] : begins[node + 1]]:
             open_[target] -= 1
-            if not open_[target]:
-                heappush(ready, target)
-    return pl.Series(place, dtype=pl.UInt32)
+            if not open_[target] and target < reached:
+                heappush(held, target)
+
+    for node in members:
+        while held:
+            go(heappop(held), node)
+        if not open_[node]:
+            go(node, node)
+    while held:
+        go(heappop(held), count)
+    if len(order) < len(members):
+        raise ValueError("what waits for what runs in a circle")
+    return number.scatter(pl.Series(order, dtype=pl.UInt32), pl.Series(members, dtype=pl.UInt32))
 
 
 # ---------------------------------------------------------------------------------------------------------------- parts of an operation
@@ -134,13 +150,10 @@ def _repeated(number: pl.Series, times: pl.Series) -> pl.Series:
 
 def inferred_edges(pairs: Sequence[tuple[int, int]] | Sequence[tuple[int, int, int]], kind: str) -> pl.DataFrame:
     """Inferred edges between pairs of nodes, from the end of the one; a third number is the lag."""
-    return pl.DataFrame(
-        [
-            {"src": one[0], "dst": one[1], "after": "end", "lag": one[2] if len(one) > 2 else 0, "kind": kind, "inferred": True}
-            for one in pairs
-        ],
-        schema=EDGES,
-    )
+    ends = {name: pl.Series([one[place] for one in pairs], dtype=pl.UInt32) for place, name in enumerate(("src", "dst"))}
+    lag = pl.Series([one[2] if len(one) > 2 else 0 for one in pairs], dtype=pl.Int64)
+    told = (pl.lit(value, dtype=EDGES[name]).alias(name) for name, value in (("after", "end"), ("kind", kind), ("inferred", True)))
+    return pl.DataFrame({**ends, "lag": lag}).with_columns(told).select(*EDGES)
 
 
 def pieced(graph: Graph, mask: pl.Series, beside: pl.Series, pieces: int) -> Graph:
@@ -464,10 +477,13 @@ def interleaved(graph: Graph, mask: pl.Series) -> Graph:
         return graph
     edges = _with_turns(graph, pairs)
     lane = graph.nodes["lane"].to_list()
-    links = [link for pair in pairs for link in pair.links(lane)]
-    known = set(edges.select("src", "dst").iter_rows())
-    added = inferred_edges([link for link in dict.fromkeys(links) if link not in known], "event")
-    after = rebuilt(graph, graph.nodes, pl.concat([edges, added]))
+    around = edges.filter((pl.col("kind") == "stream") & (pl.col("src_pair") != pl.col("dst_pair")))
+    entering, leaving = (
+        dict(around.group_by(f"{at}_pair", maintain_order=True).agg(other).iter_rows()) for at, other in (("dst", "src"), ("src", "dst"))
+    )
+    links = [link for place, pair in enumerate(pairs) for link in pair.links(lane, entering.get(place, ()), leaving.get(place, ()))]
+    added = inferred_edges(list(dict.fromkeys(links)), "event").join(edges, on=["src", "dst"], how="anti", maintain_order="left")
+    after = rebuilt(graph, graph.nodes, pl.concat([edges.select(*EDGES), added]))
     return after if _length(after, replay(after)) < _length(graph, times) else graph
 
 
@@ -556,63 +572,68 @@ class _Pair:
     chains: Sequence[Sequence[_Block]]
     order: Sequence[tuple[int, int]]
     length: int  # what both take together so
-    entering: list[int]  # what its first operations waited for on their streams
-    leaving: list[int]  # what waited for its last operations on their streams
 
     @classmethod
     def of(cls, chains: Sequence[Sequence[_Block]]) -> _Pair:
         order, length = _turns(chains)
-        return cls(chains=chains, order=order, length=length, entering=[], leaving=[])
+        return cls(chains=chains, order=order, length=length)
 
     @property
     def sequence(self) -> list[int]:
         """Its operations in the new order."""
         return [node for one, number in self.order for node in self.chains[one][number].nodes]
 
-    def links(self, lane: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Who waits for whom now: block for block of its pass, and of its kind of work."""
+    def links(self, lane: Sequence[int], entering: Sequence[int], leaving: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Who waits for whom now: block for block of its pass, and of its kind of work. On their streams its first operations waited for
+        `entering`, and `leaving` for its last.
+        """
         last: dict[bool, list[int]] = {}
         ends = [[_ends(block.nodes, lane) for block in chain] for chain in self.chains]
         for one, number in self.order:
             heads, tails = ends[one][number]
-            before = ends[one][number - 1][1] if number else self.entering
+            before = ends[one][number - 1][1] if number else entering
             exchange = self.chains[one][number].exchange
             yield from ((source, head) for source in (*before, *last.get(exchange, ())) for head in heads)
             last[exchange] = tails
-        yield from ((tail, target) for chain in ends for tail in chain[-1][1] for target in self.leaving)
+        yield from ((tail, target) for chain in ends for tail in chain[-1][1] for target in leaving)
 
 
 def _with_turns(graph: Graph, pairs: Sequence[_Pair]) -> pl.DataFrame:
-    """The edges once passes take turns: none from pass to pass of a pair, and the host's by place in the new order."""
-    home = {
-        node: (number, one)
-        for number, pair in enumerate(pairs)
-        for one, chain in enumerate(pair.chains)
-        for block in chain
-        for node in block.nodes
-    }
-    positions = {old: new for pair in pairs for old, new in zip(sorted(pair.sequence), pair.sequence, strict=True)}
-    issued = set(graph.edges.filter(pl.col("kind") == "issue")["dst"])
-    launched = {number: iter([node for node in pair.sequence if node in issued]) for number, pair in enumerate(pairs)}
-    renewed: dict[int, int] = {}
-    edges = []
-    for source, target, after, lag, kind, inferred in graph.edges.select(*EDGES).sort("src", "dst").iter_rows():
-        start, stop = source, target
-        if kind == "issue" and target in home:
-            if target not in renewed:
-                renewed[target] = next(launched[home[target][0]])
-            stop = renewed[target]
-        elif kind in ("awaited", "queue") and source in home:
-            start = positions[source]
-        elif kind == "stream" and home.get(source, (-1,))[0] != home.get(target, (-1,))[0]:
-            if target in home:
-                pairs[home[target][0]].entering.append(source)
-            if source in home:
-                pairs[home[source][0]].leaving.append(target)
-        elif source in home and target in home and home[source][0] == home[target][0] and home[source] != home[target]:
-            continue  # one pass waited for the other only because it ran after it
-        edges.append((start, stop, after, lag, kind, inferred))
-    return pl.DataFrame(edges, schema=EDGES, orient="row")
+    """The edges once passes take turns, as EDGES and the pair (-1: none) at either end as they were, `src_pair` and `dst_pair`.
+
+    None leads from pass to pass of a pair any more, and the host's go by place in the new order.
+    """
+    homes = [(node, number, one) for number, pair in enumerate(pairs) for one, chain in enumerate(pair.chains) for node in _nodes(chain)]
+    home = pl.DataFrame(homes, schema={"node": pl.UInt32, "pair": pl.Int32, "one": pl.Int32}, orient="row")
+    pair, one = (
+        pl.repeat(-1, graph.nodes.height, dtype=pl.Int32, eager=True).scatter(home["node"], home[name]) for name in ("pair", "one")
+    )
+    number = pl.int_range(graph.nodes.height, dtype=pl.UInt32, eager=True)
+    ordered = pl.DataFrame({"node": pl.Series([node for each in pairs for node in each.sequence], dtype=pl.UInt32)})
+    ordered = ordered.with_columns(pair.gather(ordered["node"]).alias("pair"))
+    position = number.scatter(home.sort("pair", "node")["node"], ordered["node"])
+    edges = graph.edges.select(*EDGES).sort("src", "dst", maintain_order=True)
+    edges = edges.with_columns(
+        of.gather(edges[end]).alias(f"{end}_{name}") for end in ("src", "dst") for name, of in (("pair", pair), ("one", one))
+    )
+    launches = edges.filter((pl.col("kind") == "issue") & (pl.col("dst_pair") >= 0))
+    turn = pl.int_range(pl.len()).over("pair").alias("turn")  # the first launch of a pair is for what comes first in it now
+    before = launches.unique("dst", keep="first", maintain_order=True).select("dst", pl.col("dst_pair").alias("pair")).with_columns(turn)
+    after = ordered.filter(pl.col("node").is_in(launches["dst"].implode())).with_columns(turn)
+    relaunched = before.join(after, on=["pair", "turn"])
+    launched = number.scatter(relaunched["dst"], relaunched["node"])
+    issue, calls = pl.col("kind") == "issue", pl.col("kind").is_in(["awaited", "queue"])
+    # one pass waited for the other only because it ran after it
+    apart = (pl.col("src_pair") == pl.col("dst_pair")) & (pl.col("src_pair") >= 0) & (pl.col("src_one") != pl.col("dst_one"))
+    moved = edges.with_columns(
+        pl.when(calls).then(position.gather(edges["src"])).otherwise("src").alias("src"),
+        pl.when(issue).then(launched.gather(edges["dst"])).otherwise("dst").alias("dst"),
+    )
+    return moved.filter(issue | calls | ~apart).drop("src_one", "dst_one")
+
+
+def _nodes(chain: Sequence[_Block]) -> Iterator[int]:
+    return (node for block in chain for node in block.nodes)
 
 
 def _ends(nodes: Sequence[int], lane: Sequence[int]) -> tuple[list[int], list[int]]:
