@@ -89,7 +89,7 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
                 yield name, text
 
     def problem(self) -> str | None:
-        """What is wrong with the entry, as `field: what`; None where nothing is. What `by` and `to` compute is checked elsewhere."""
+        """What is wrong with the entry, as `field: what`; None where nothing is. What it selects and computes is checked elsewhere."""
         if len(self.named) != 1:
             return f"names {' and '.join(self.named) or 'none'} of {', '.join(TRANSFORMATIONS)}, but has to name just one"
         one = self.transformation
@@ -146,10 +146,6 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
         for name in ("why", "source"):
             if not getattr(self, name).strip():
                 return f"{name}: is empty"
-        for name, text in self.selects:
-            wrong = select_problem(text)
-            if wrong is not None:
-                return f"{name}: {wrong}"
         return None
 
     def expressions(self) -> Iterator[tuple[str, str, Literal["condition", "number"]]]:

@@ -24,7 +24,7 @@ from diagnose.knowledge import strict_yaml, templates
 from diagnose.knowledge.buckets import Buckets, load_buckets
 from diagnose.knowledge.conditions import ConditionError, Expression, Kind, check_types, compile_expression
 from diagnose.knowledge.data import OWN_TABLES, Strict
-from diagnose.knowledge.effects import EffectSpec
+from diagnose.knowledge.effects import SELECT_COLUMNS, EffectSpec
 from diagnose.knowledge.relevance import Relevance
 from diagnose.knowledge.settings import JobSettings, SettingSpec, load_job_settings
 from diagnose.knowledge.walls import VERDICT_COLUMNS, Severity, Walls
@@ -365,8 +365,10 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
         sha256=_digest(built_in + extra),
     )
     _check_names(book, {key: label for key, (label, _) in [*rules.items(), *fixes.items()]}, texts)
+    _compile(list(_selects(fixes)), SELECT_COLUMNS, texts)
+    units = {name: book.unit(name) for name in book.schema if name.startswith("job_") or name in PLATFORM_FACTS}
     for key, (label, check) in checks.items():
-        _check_check(book, label, key, check)
+        _check_check(book, units, label, key, check)
     return book
 
 
@@ -480,9 +482,8 @@ def _check_expressions(checks: Mapping[str, tuple[str, CheckSpec]]) -> Iterator[
                 yield _Wanted(label=label, place=f"{key}.repair.{name}.value", text=repair.value, kind="number")
 
 
-def _check_check(book: Rulebook, label: str, key: str, check: CheckSpec) -> None:
-    """Names of one check that stand outside its condition: only settings and the platform are known without a trace."""
-    units = {name: book.unit(name) for name in book.schema if name.startswith("job_") or name in PLATFORM_FACTS}
+def _check_check(book: Rulebook, units: Mapping[str, str], label: str, key: str, check: CheckSpec) -> None:
+    """Names of one check that stand outside its condition: only settings and the platform (`units`) are known without a trace."""
     examples = () if check.examples is None else (*check.examples.fires, *check.examples.silent)
     read = () if check.when is None else book.expression(check.when).names
     wrong = (
@@ -526,6 +527,14 @@ def _fix_expressions(fixes: Mapping[str, tuple[str, FixSpec]]) -> Iterator[_Want
         for index, effect in enumerate(fix.effect):
             for place, text, kind in effect.expressions():
                 yield _Wanted(label=label, place=f"effect[{index}].{place}", text=text, kind=kind)
+
+
+def _selects(fixes: Mapping[str, tuple[str, FixSpec]]) -> Iterator[_Wanted]:
+    """The SELECTs of effects: conditions over the operations of a replay."""
+    for label, fix in fixes.values():
+        for index, effect in enumerate(fix.effect):
+            for place, text in effect.selects:
+                yield _Wanted(label=label, place=f"effect[{index}].{place}", text=text)
 
 
 def _wall_expressions(walls: Walls) -> Iterator[_Wanted]:
