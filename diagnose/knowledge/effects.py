@@ -24,11 +24,15 @@ SELECT_COLUMNS: Mapping[str, pl.DataType] = {
     "role": pl.String(),
     "phase": pl.String(),
     "comm": pl.String(),  # of transport: what it is for, such as expert
+    "collective": pl.String(),  # of transport: what it does, such as all-reduce (an id of exchanges.yaml)
     "operation": pl.String(),  # what the kernel does, such as gemm
     "backend": pl.String(),  # library of an exchange
     "copy": pl.String(),  # of a copy: h2d, d2h, d2d
     "cause": pl.String(),  # what the host was doing; null for operations
     "replayed": pl.Boolean(),  # launched by a CUDA graph
+    "fp32_product": pl.Boolean(),  # a product or convolution on FP32 cores, as fp32_product_busy_ns counts it
+    "cast": pl.Boolean(),  # a copy into another type, as cast_busy_ns counts it
+    "unfused_attention": pl.Boolean(),  # a part of attention step by step, as unfused_attention_busy_ns counts it
     "awaited": pl.Boolean(),  # the host waits for it before it goes on
     "after": pl.String(),  # bucket of the operation before it on its stream that shows the part of a layer (PARTS)
     "before": pl.String(),  # the same of the one after it

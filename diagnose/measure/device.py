@@ -21,13 +21,13 @@ from diagnose.measure.budget import Budget, CommunicationTimes, beside_compute, 
 from diagnose.measure.contention import compared, contention, losses
 from diagnose.measure.exchanges import Exchanges, exchanges
 from diagnose.measure.host import Launches, calls_named, graph_launches, host_activity, python_seen
-from diagnose.measure.kernels import SmOccupancy, Usage, limits, occupancy, step_counts, usage
+from diagnose.measure.kernels import SmOccupancy, Usage, limits, occupancy, step_counts, unfused_attention, usage
 from diagnose.measure.memory import MemoryUse, memory_use
 from diagnose.measure.moe_layer import moe_layer
 from diagnose.measure.phases import StartUp, with_first_steps
 from diagnose.measure.replay.build import graph_of
 from diagnose.measure.replay.excerpt import cut, excerpt
-from diagnose.measure.replay.graph import Graph, Kept, kept
+from diagnose.measure.replay.graph import TRAITS, Graph, Kept, kept
 from diagnose.measure.step_classes import Classes, step_classes, user_ranges
 from diagnose.measure.step_host import step_ranges
 from diagnose.measure.steps import StepWindows, inside_windows, per_window
@@ -252,13 +252,20 @@ def device_work(trace: Trace, launches: Launches, classified: Classified) -> Ite
         yield rank, device, own.drop("rank", "device").join(classes, on="class_id", how="left", maintain_order="left").with_row_index("op")
 
 
-def kernels_named(trace: Trace, inside: pl.DataFrame, features: Features) -> dict[str, pl.Series]:
-    """By fact, the ids of the names in the steps that tell it: products on FP32 cores, copies into another type."""
+def kernel_traits(trace: Trace, inside: pl.DataFrame, features: Features) -> dict[str, pl.Series]:
+    """By trait (`TRAITS`), the operations in the steps that have it: by their names, or by what runs around them."""
     names = trace.names.join(inside.select(pl.col("name_id").alias("id")), on="id", how="semi").drop_nulls("text")
-    proofs = {"fp32_product_busy_ns": features["fp32_product"], "cast_busy_ns": features["cast"]}
-    return {
-        fact: names.filter(pl.col("text").is_in(sorted(matching(proof, names["text"].to_list()))))["id"] for fact, proof in proofs.items()
+
+    def named(feature: str) -> pl.Series:
+        proof = names.filter(pl.col("text").is_in(sorted(matching(features[feature], names["text"].to_list()))))["id"]
+        return inside.filter((pl.col("role") == "compute") & pl.col("name_id").is_in(proof.implode()))["op"]
+
+    found = {
+        "fp32_product": named("fp32_product"),
+        "cast": named("cast"),
+        "unfused_attention": inside["op"].filter(unfused_attention(inside)),
     }
+    return {trait: found[trait] for trait in TRAITS}
 
 
 def measure_device(
@@ -300,9 +307,8 @@ def measure_device(
     )
     transport = CommunicationTimes(by_kind=by_kind(ran, inside, windows, classes, why.blocking), beside=beside_compute(ran, windows))
     used = usage(inside, ran, windows, classified, trace)
-    counted = step_counts(
-        inside, windows, found, host, graph_launches(trace, rank, knowledge.hosts), kernels_named(trace, inside, knowledge.features)
-    )
+    traits = kernel_traits(trace, inside, knowledge.features)
+    counted = step_counts(inside, windows, found, host, graph_launches(trace, rank, knowledge.hosts), traits)
     beside = compared(inside, work)
     memory = memory_use(inside, windows, found.pieces, trace.memory, rank, device)
     measured = DeviceMeasure(
@@ -361,5 +367,7 @@ def measure_device(
         repeated=measured.memory.recompute.ops,
         sm_count=None if info is None else info.sm_count,
         lost=lost,
+        traits=traits,
+        exchanges=knowledge.exchanges,
     )
     return replace(measured, kept=kept(graph if replayed.height == windows.height else cut(graph)))

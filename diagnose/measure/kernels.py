@@ -350,11 +350,11 @@ _MAY_LACK = ("kernel_median_ns", "expert_gemm_median_ns", "longest_host_gap_ns")
 
 
 def step_counts(
-    inside: pl.DataFrame, windows: pl.DataFrame, found: Stalls, host: HostActivity, graphs: pl.Series, named: Mapping[str, pl.Series]
+    inside: pl.DataFrame, windows: pl.DataFrame, found: Stalls, host: HostActivity, graphs: pl.Series, traits: Mapping[str, pl.Series]
 ) -> pl.DataFrame:
     """One row per window. `inside`: operations in the steps, with index; `graphs`: correlation ids of calls that launched a CUDA graph.
 
-    `named`: by fact the name ids of the kernels whose union it is.
+    `traits`: by trait the operations that have it.
     """
     of_graph = pl.col("graph_node").is_not_null() | (pl.col("correlation").is_in(graphs.implode()) & pl.col("correlation").is_not_null())
     length = pl.col("end") - pl.col("start")
@@ -380,18 +380,17 @@ def step_counts(
         (pl.col("copy_kind") == "p2p").sum().alias("peer_copies_per_step"),
         pl.col("bytes").filter(pl.col("copy_kind") == "d2h").sum().alias("copy_d2h_bytes"),
     )
-    chained = pointwise_chains(inside, named.get("cast_busy_ns"))
-    table = per_window(windows, by_ops, _busy(inside, windows, named), chained, host_counts(host, windows), long_gaps(found))
+    chained = pointwise_chains(inside, traits["cast"])
+    table = per_window(windows, by_ops, _busy(inside, windows, traits), chained, host_counts(host, windows), long_gaps(found))
     return table.with_columns(pl.exclude("index", *_MAY_LACK).fill_null(0))
 
 
-def pointwise_chains(inside: pl.DataFrame, casts: pl.Series | None = None) -> pl.DataFrame:
+def pointwise_chains(inside: pl.DataFrame, casts: pl.Series) -> pl.DataFrame:
     """index, pointwise_chain_ns: work of generic kernels that follow each other on a stream, less the longest of each such chain.
 
-    One of a chain has to move the tensor all the same. `inside`: operations in the steps in order of start; `casts`: ids of the names of
-    copies into another type, which break no chain and do not count.
+    One of a chain has to move the tensor all the same. `inside`: operations in the steps in order of start; `casts`: which of them copy
+    into another type; these break no chain and do not count.
     """
-    cast = pl.lit(value=False) if casts is None else pl.col("name_id").is_in(casts.implode())
     length = pl.col("end") - pl.col("start")
     chain = inside.filter(pl.col("kind") == "kernel").select(
         "index",
@@ -399,7 +398,7 @@ def pointwise_chains(inside: pl.DataFrame, casts: pl.Series | None = None) -> pl
         "stream",
         "bucket",
         length.alias("ns"),
-        cast=cast,
+        cast=pl.col("op").is_in(casts.implode()),
     )
     own = chain.filter((pl.col("bucket") == ELEMENTWISE) & ~pl.col("cast")).group_by("index", "stream", "chain")
     joined = own.agg((pl.col("ns").sum() - pl.col("ns").max()).alias("pointwise_chain_ns"))
@@ -448,14 +447,13 @@ def unfused_attention(inside: pl.DataFrame) -> pl.Series:
     return marked.select(told | pl.col("ends").is_not_null() | pl.col("ended").fill_null(value=False)).to_series()
 
 
-def _busy(inside: pl.DataFrame, windows: pl.DataFrame, named: Mapping[str, pl.Series]) -> pl.DataFrame:
-    """index, tiny_kernel_busy_ns, pageable_copy_ns, unfused_attention_busy_ns and those of `named`: unions per window."""
+def _busy(inside: pl.DataFrame, windows: pl.DataFrame, traits: Mapping[str, pl.Series]) -> pl.DataFrame:
+    """index, tiny_kernel_busy_ns, pageable_copy_ns, and for each trait its own, such as cast_busy_ns: unions per window."""
     short = (pl.col("kind") == "kernel") & (pl.col("role") == "compute") & (pl.col("end") - pl.col("start") < TINY_NS)
     subsets: dict[str, pl.Expr | pl.Series] = {
         "tiny_kernel_busy_ns": short,
         "pageable_copy_ns": ~pl.col("pinned"),
-        "unfused_attention_busy_ns": unfused_attention(inside),
-        **{fact: (pl.col("role") == "compute") & pl.col("name_id").is_in(ids.implode()) for fact, ids in named.items()},
+        **{f"{trait}_busy_ns": pl.col("op").is_in(ops.implode()) for trait, ops in traits.items()},
     }
     parts = []
     for name, condition in subsets.items():

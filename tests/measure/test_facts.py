@@ -321,6 +321,8 @@ def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> Non
             "ampere_sgemm_128x64_tn",
             "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x64_8x5_nn_align1>(T1::Params)",
             "volta_scudnn_128x64_relu_interior_nn_v1",
+            "void cudnn::cnn::wgrad_alg0_engine<float, 128, 6, 7, 3, 3, 5, false, 512>(int, int, int)",
+            "void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(int, int, int)",
             "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8_stage3_execute_kernel__5x_cublas",
         ],
         [
@@ -329,6 +331,7 @@ def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> Non
             "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_nn_align4>(T1::Params)",
             "nvjet_tst_192x192_TNN",
             "ampere_hgemm_64x64",
+            "void cudnn::cnn::wgrad_alg0_engine<__half, 128, 6, 7, 3, 3, 5, false, 512>(int, int, int)",
             "ampere_dgemm_64x64",
         ],
     ),

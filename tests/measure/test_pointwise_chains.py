@@ -8,7 +8,7 @@ KINDS = ["elementwise", "dense_gemm", "memcpy"]
 
 
 def saved(*rows: tuple[str, int, int], casts: tuple[int, ...] = ()) -> list[int]:
-    """Saved ns by step of operations (bucket, length, stream); the name's id is the row's number, a step holds ten rows."""
+    """Saved ns by step of operations (bucket, length, stream); a step holds ten rows, `casts` are the numbers of rows."""
     starts = [1_000 * place for place in range(len(rows))]
     frame = pl.DataFrame(
         {
@@ -18,11 +18,11 @@ def saved(*rows: tuple[str, int, int], casts: tuple[int, ...] = ()) -> list[int]
             "stream": [stream for *_, stream in rows],
             "kind": ["memcpy" if bucket == "memcpy" else "kernel" for bucket, *_ in rows],
             "bucket": [bucket for bucket, *_ in rows],
-            "name_id": range(len(rows)),
+            "op": range(len(rows)),
         },
-        schema_overrides={"bucket": pl.Enum(KINDS), "name_id": pl.Int32},
+        schema_overrides={"bucket": pl.Enum(KINDS), "op": pl.UInt32},
     )
-    return pointwise_chains(frame, pl.Series(casts, dtype=pl.Int32)).sort("index")["pointwise_chain_ns"].to_list()
+    return pointwise_chains(frame, pl.Series(casts, dtype=pl.UInt32)).sort("index")["pointwise_chain_ns"].to_list()
 
 
 def test_the_longest_of_each_chain_remains() -> None:

@@ -7,10 +7,12 @@ no edge explains stays with the node as its delay, and an edge that the times co
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import polars as pl
 
+from diagnose.knowledge.exchanges import ExchangeNames, operation_of
 from diagnose.knowledge.taxonomy import HostRules
 from diagnose.measure.host import HostActivity
 from diagnose.measure.replay.graph import EDGES, NODES, STEPS, Graph, by_row
@@ -37,11 +39,13 @@ def graph_of(
     repeated: pl.Series,
     sm_count: int | None,
     lost: pl.DataFrame,
+    traits: Mapping[str, pl.Series],
+    exchanges: ExchangeNames,
 ) -> Graph:
     """The graph of a device whose operations are `work` (as `device_work` gives it) and whose kept steps are `windows`.
 
     `repeated`: rows of the compute that is done a second time; `sm_count`: multiprocessors of the device, where known; `lost`: op, lost as
-    `contention.losses` gives it.
+    `contention.losses` gives it; `traits`: operations by trait.
     """
     until = int(windows["end"].max())  # type: ignore[arg-type]
     shown = work.select(_READ).head(work["start"].search_sorted(until, side="right"))
@@ -52,7 +56,8 @@ def graph_of(
     del found
     begins, ends = (pl.concat([threads.items[edge], shown[edge]], rechunk=True) for edge in ("start", "end"))
     edges, order, places = _in_order(begins, ends, edges)
-    nodes = _nodes(shown, threads, classes, lost, order)
+    own = _of_ops(shown, classes, lost, traits, _collectives(shown, classes, trace, exchanges))
+    nodes = _nodes(shown, threads, own, order)
     del threads
     begins, spent = begins.gather(order), (ends - begins).gather(order)
     nodes = nodes.with_columns(
@@ -77,7 +82,7 @@ def graph_of(
 
 
 _READ = ("op", "start", "end", "stream", "name_id", "correlation", "graph_node", "grid_x", "grid_y", "grid_z", "copy_kind",
-         "call_start", "issued", "thread", "class_id", "bucket", "role", "phase")  # fmt: skip
+         "call_start", "issued", "thread", "class_id", "payload_id", "bucket", "role", "phase")  # fmt: skip
 
 
 def _resolved(waits: StreamWaits) -> StreamWaits:
@@ -107,10 +112,10 @@ def _phases(work: pl.DataFrame, repeated: pl.Series) -> pl.Series:
     return phase.scatter(repeats, pl.repeat("recompute", len(repeats), dtype=phase.dtype, eager=True))
 
 
-def _nodes(work: pl.DataFrame, threads: Threads, classes: pl.DataFrame, lost: pl.DataFrame, order: pl.Series) -> pl.DataFrame:
+def _nodes(work: pl.DataFrame, threads: Threads, told: tuple[pl.DataFrame, pl.DataFrame], order: pl.Series) -> pl.DataFrame:
     """What NODES tells of all nodes but when, in `order`: a number stands for one of the items of threads, or behind them an operation.
 
-    `of`: the operation itself, or what the host launches next.
+    `told`: as `_of_ops` gives it. `of`: the operation itself, or what the host launches next.
     """
     items = threads.items
     lanes = items["thread"].rle_id()  # in order of their threads
@@ -129,11 +134,13 @@ def _nodes(work: pl.DataFrame, threads: Threads, classes: pl.DataFrame, lost: pl
         pl.col("op").alias("of"),
     )
     nodes = pl.concat([host, ops])[order]
-    own, told = _of_ops(work, classes, lost)
-    return nodes.drop("of").hstack(own[nodes["op"]]).hstack(told[nodes["of"]]).with_columns(pl.col("replayed").fill_null(value=False))
+    own, shared = told
+    return nodes.drop("of").hstack(own[nodes["op"]]).hstack(shared[nodes["of"]]).with_columns(pl.col("replayed").fill_null(value=False))
 
 
-def _of_ops(work: pl.DataFrame, classes: pl.DataFrame, lost: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _of_ops(
+    work: pl.DataFrame, classes: pl.DataFrame, lost: pl.DataFrame, traits: Mapping[str, pl.Series], collective: pl.Series
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """What is told of each operation alone, and what of the host's work for it, too."""
     here = lost.filter(pl.col("op") < work.height)  # others lie behind the last kept step
     own = work.select(
@@ -141,10 +148,27 @@ def _of_ops(work: pl.DataFrame, classes: pl.DataFrame, lost: pl.DataFrame) -> tu
         "class_id",
         pl.col("copy_kind").alias("copy"),
         _replayed(work).alias("replayed"),
+        collective,
+        *(pl.col("op").is_in(ops.implode()).alias(trait) for trait, ops in traits.items()),
     )
     kinds = classes.select("class_id", pl.when(pl.col("role") == "transport").then(pl.col("kind")).cast(NODES["comm"]).alias("comm"))
     comm = work.select("class_id").join(kinds, on="class_id", how="left", maintain_order="left")["comm"]
     return own, work.select(pl.col("bucket").cast(NODES["bucket"]), "role", "phase", comm)
+
+
+def _collectives(work: pl.DataFrame, classes: pl.DataFrame, trace: Trace, names: ExchangeNames) -> pl.Series:
+    """What each exchange does, by the library's description of it or its kernel's name; null for what is none."""
+    kinds = classes.filter(pl.col("role") == "transport").select("class_id", "kind")
+    described = trace.payloads.select(pl.col("id").alias("payload_id"), pl.col("collective").cast(pl.String))
+    ran = work.select("class_id", "payload_id", "name_id")
+    distinct = ran.unique().join(kinds, on="class_id").join(described, on="payload_id", how="left")
+    text = dict(trace.names.select("id", "text").join(distinct.select(pl.col("name_id").alias("id")), on="id", how="semi").iter_rows())
+    found = [
+        operation_of(names, kind, collective, str(text.get(name, ""))).id
+        for kind, collective, name in distinct.select("kind", "collective", "name_id").iter_rows()
+    ]
+    told = distinct.select(*ran.columns, pl.Series("collective", found, dtype=pl.String).cast(NODES["collective"]))
+    return ran.join(told, on=ran.columns, how="left", nulls_equal=True, maintain_order="left")["collective"]
 
 
 def _replayed(work: pl.DataFrame) -> pl.Series:

@@ -28,6 +28,8 @@ EDGE_KINDS = (
     "device",  # compute that fills the device begins once other such compute on another stream is done
     "meeting",  # a collective begins its work once its last member has come
 )
+# What is known of an operation beyond its class: a product on FP32 cores, a copy into another type, a part of attention step by step.
+TRAITS = ("fp32_product", "cast", "unfused_attention")
 NodeKind, EdgeKind, After = pl.Enum(NODE_KINDS), pl.Enum(EDGE_KINDS), pl.Enum(["start", "end"])
 Roles = pl.Enum(get_args(Role))
 
@@ -47,9 +49,11 @@ NODES: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "role": Roles,
     "phase": pl.Enum(PHASES),
     "comm": pl.Categorical(),  # kind of exchange, of transport
+    "collective": pl.Categorical(),  # what it does, of transport: an id of exchanges.yaml
     "copy": CopyKind,  # of a copy: between host and device, or inside it
     "cause": pl.Categorical(),  # what the host was doing: one of `waits.stalls.HOST_CAUSES`: launch, host_sync, allocator, gc …; null for operations
     "replayed": pl.Boolean,  # launched by a CUDA graph, after its first node
+    **dict.fromkeys(TRAITS, pl.Boolean),  # of an operation in a kept step
     "instance": pl.Int64,  # number of the collective that it takes part in, the same on all ranks; null: none, or not matched
 }
 # One row per edge, sorted by dst. src < dst. The node can't begin before the time of `src` + `lag`.
