@@ -248,6 +248,14 @@ class Expected(Struct, frozen=True, kw_only=True):
     source: str
 
 
+class Displaced(Struct, frozen=True, kw_only=True):
+    """Of the time that a change frees per step (`freed_ns`) the part that becomes another exclusive category: time is not won by that."""
+
+    category: str
+    ns: int
+    freed_ns: int
+
+
 class StepForecast(Struct, frozen=True, kw_only=True):
     """The mean step now and after a change (a replay; `forecast/1` tells it in full): in the best case, likely, in the worst."""
 
@@ -258,6 +266,9 @@ class StepForecast(Struct, frozen=True, kw_only=True):
     basis: Literal["measured", "inferred", "assumed"]  # the weakest of what it rests on
     with_: tuple[str, ...] = msgspec.field(name="with", default=())  # the fixes that are on, this one last
     doubt: str = ""  # why it is of low certainty: it goes beyond what was tried
+    displaced: Displaced | None = (
+        None  # what takes more than half of the time that a step of the plan frees, where it wins far less than its bound
+    )
 
 
 class Fix(Struct, frozen=True, kw_only=True):

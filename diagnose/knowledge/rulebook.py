@@ -18,7 +18,6 @@ from typing import Literal, TypeVar, get_args
 import msgspec
 import polars as pl
 
-from diagnose.document.diagnosis import Expected
 from diagnose.errors import RuleFileError
 from diagnose.knowledge import strict_yaml, templates
 from diagnose.knowledge.buckets import Buckets, load_buckets
@@ -147,6 +146,14 @@ class Requirement(Strict, frozen=True, kw_only=True):
     outcome: Outcome | None = None  # what a run does that has the fix on and breaks this; None where no source tells
 
 
+class Published(Strict, frozen=True, kw_only=True):
+    """A published effect with its source; of jobs for which `only` is false it does not speak."""
+
+    text: str
+    source: str
+    only: str | None = None
+
+
 class FixSpec(Strict, frozen=True, kw_only=True):
     """One remedy; trace_rules/README.md explains the fields."""
 
@@ -156,7 +163,7 @@ class FixSpec(Strict, frozen=True, kw_only=True):
     phase: Literal["fit", "scale", "profile", "retune"]
     evidence: Literal["measured", "candidate", "required"]
     changes: tuple[ChangeSpec, ...]
-    expected: tuple[Expected, ...]
+    expected: tuple[Published, ...]
     cost: str
     risk: str
     verify: str
@@ -524,6 +531,9 @@ def _fix_expressions(fixes: Mapping[str, tuple[str, FixSpec]]) -> Iterator[_Want
                 yield _Wanted(label=label, place=f"changes[{index}].value", text=change.value, kind="number")
             if change.only is not None:
                 yield _Wanted(label=label, place=f"changes[{index}].only", text=change.only)
+        for index, published in enumerate(fix.expected):
+            if published.only is not None:
+                yield _Wanted(label=label, place=f"expected[{index}].only", text=published.only)
         for index, effect in enumerate(fix.effect):
             for place, text, kind in effect.expressions():
                 yield _Wanted(label=label, place=f"effect[{index}].{place}", text=text, kind=kind)

@@ -12,7 +12,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from diagnose.document.diagnosis import ASSUMED, SEVERAL_RANKS, Change, Evidence, Fact, Finding, Fix, NotAssessed, WallBound, Where
+from diagnose.document.diagnosis import (
+    ASSUMED,
+    SEVERAL_RANKS,
+    Change,
+    Evidence,
+    Expected,
+    Fact,
+    Finding,
+    Fix,
+    NotAssessed,
+    WallBound,
+    Where,
+)
 from diagnose.job import Job
 from diagnose.job.edit import ENVIRONMENT
 from diagnose.knowledge import templates
@@ -88,7 +100,11 @@ class FixReader:
             state=verdicts.state,
             blocked_by=tuple(self.sentence(item) for item in verdicts.failed) if verdicts.state == "blocked" else (),
             changes=tuple(map(self._change, self._changes(spec))),
-            expected=spec.expected,
+            expected=tuple(
+                Expected(text=one.text, source=one.source)
+                for one in spec.expected
+                if one.only is None or self.context.holds(one.only) is not False
+            ),
             cost=spec.cost,
             risk=spec.risk,
             verify=spec.verify,

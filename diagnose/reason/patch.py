@@ -430,7 +430,7 @@ class Patcher:
                     id=spec.id,
                     title=spec.title,
                     for_finding=wanted.finding,
-                    expected=spec.expected,
+                    expected=fix.expected,
                     verify=spec.verify,
                     unknown=fix.unknown,
                 ),

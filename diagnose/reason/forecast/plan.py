@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 from msgspec import structs
 
-from diagnose.document.diagnosis import PlanStep, StepForecast
+from diagnose.document.diagnosis import Displaced, PlanStep, StepForecast
 from diagnose.job import Job
 from diagnose.job.model import Setting
 from diagnose.knowledge.forecast import ForecastRules
@@ -21,6 +21,7 @@ from diagnose.reason.patch import after_all, framework_of, plan
 
 NOT_HERE = "More than a report replays by itself; `diagnose whatif` does."
 NOTHING = 0.0005  # of the step: less is not seen in a figure with tenths of a per cent
+FAR_BELOW = 0.5  # of its bound: a step that wins less says what becomes of the time, where that can be told
 _WINS_NOTHING = "Replayed, it wins nothing: what it would shorten is not waited for, or other work is waited for in its place."
 
 
@@ -199,7 +200,21 @@ def _with_forecast(
         return structs.replace(step, no_forecast=_WINS_NOTHING)
     found = forecast_of(replays, [*chosen, question])
     before = forecast_of(replays, chosen).likely_ns if chosen else found.now_ns
+    if step.bound_ns is not None and before - found.likely_ns < FAR_BELOW * step.bound_ns:
+        found = structs.replace(found, displaced=_displaced(replays, chosen, [*chosen, question]))
     return _raised(structs.replace(step, forecast=found), before - found.low_ns, found.now_ns)
+
+
+def _displaced(replays: Replays, before: Sequence[Question], after: Sequence[Question]) -> Displaced | None:
+    """The category that takes more than half of the time that the last change frees; None where none does."""
+    was = (replays.after(before).likely if before else replays.now).categories()
+    then = replays.after(after).likely.categories()
+    freed = sum(max(ns - then.get(name, 0), 0) for name, ns in was.items())
+    category, grown = max(((name, ns - was.get(name, 0)) for name, ns in then.items()), key=lambda one: (one[1], one[0]))
+    if 2 * grown <= freed:
+        return None
+    count = len(replays.now.lengths)
+    return Displaced(category=category, ns=round(grown / count), freed_ns=round(freed / count))
 
 
 def _raised(step: PlanStep, best: int, now: int) -> PlanStep:

@@ -110,7 +110,7 @@ def fix_question(key: str, context: Context, findings: Sequence[Finding]) -> Que
         fix=spec.id,
         state=fix.state,
         settings=settings(fix.changes),
-        published=spec.expected,
+        published=fix.expected,
         verify=spec.verify,
         cost=spec.cost,
         note=_note(fix),

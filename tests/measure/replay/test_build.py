@@ -5,6 +5,7 @@ from dataclasses import replace
 import polars as pl
 
 from diagnose.knowledge.load import load_knowledge
+from diagnose.load.conform import typed
 from diagnose.load.readers import load
 from diagnose.measure.capture import measure
 from diagnose.measure.replay.graph import EDGES, NODES, STEPS, Graph
@@ -134,3 +135,36 @@ def test_an_unmodified_replay_gives_back_every_step_of_a_simulated_run() -> None
 def test_a_graph_is_built_only_where_asked() -> None:
     (device,) = scene(QUEUED).measure()
     assert device.graph is None
+
+
+@for_each("described, told", ("allreduce", "all-reduce"), ("allgather", "all-gather"), (None, "other"))
+def test_a_collective_is_told_by_its_description_where_its_kernel_names_none(described: str | None, told: str) -> None:
+    """ROCm's library has one kernel for all of them."""
+    seen = scene([run("gemm", 20, 900, 10), run("allreduce", 30, 1500, 20, stream=20)])
+    payload = typed(pl.DataFrame({"id": [0], "collective": [described]}), "payloads")
+    generic = pl.col("text").replace("allreduce", "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)")
+    of_payload = pl.Series("payload_id", [None, 0], dtype=pl.Int32)
+    trace = replace(seen.trace, payloads=payload, names=seen.trace.names.with_columns(generic), ops=seen.trace.ops.with_columns(of_payload))
+    (device,) = replace(seen, trace=trace, classified=replace(seen.classified, payload_id=of_payload)).measure(replay=True)
+    assert device.graph is not None
+    assert device.graph.nodes.filter(~HOST)["collective"].cast(pl.String).to_list() == [None, told]
+
+
+def test_operations_have_the_traits_that_facts_count() -> None:
+    parts = ("gemm", "elementwise", "softmax", "elementwise", "gemm")
+    names = ("volta_sgemm_128x64_nt", "direct_copy_kernel_cuda LoadWithCast", "softmax", "elementwise", "gemm")
+    seen = scene([run(part, start, start + 90, start - 50) for part, start in zip(parts, range(100, 600, 100), strict=True)])
+    texts = ["cudaLaunchKernel", *names]
+    trace = replace(
+        seen.trace,
+        names=typed(pl.DataFrame({"id": range(len(texts)), "text": texts}), "names"),
+        ops=seen.trace.ops.with_columns(pl.int_range(1, len(texts), dtype=pl.Int32).alias("name_id")),
+    )
+    (device,) = replace(seen, trace=trace).measure(replay=True)
+    assert device.graph is not None
+    ops = device.graph.nodes.filter(~HOST).sort("op")
+    assert ops["fp32_product"].to_list() == [True, False, False, False, False]
+    assert ops["cast"].to_list() == [False, True, False, False, False]
+    assert ops["unfused_attention"].to_list() == [True] * 5
+    counts = device.counts.select("fp32_product_busy_ns", "cast_busy_ns", "unfused_attention_busy_ns")
+    assert counts.row(0) == (90, 90, 450)

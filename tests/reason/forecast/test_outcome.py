@@ -22,6 +22,7 @@ from diagnose.reason.forecast.changes import Change
 from diagnose.reason.forecast.outcome import Replays, categories_of, per_step, sequence, steps_of
 from diagnose.reason.forecast.plan import forecast_of, foreseen, search, undecided
 from diagnose.reason.forecast.questions import Free, Question, free_questions
+from tests.builders.cases import for_each
 from tests.builders.graphs import small_graph
 
 MS = 1_000_000
@@ -191,6 +192,36 @@ def test_what_a_change_wins_at_most_is_no_less_than_what_it_is_forecast_to_win(r
     small, large = (foreseen([one], lambda _: gone, Replays(graph(), rules), Free4All())[0][0] for one in told)  # type: ignore[arg-type]
     assert (small.bound_ns, small.speedup_ceiling) == (34_900_000, pytest.approx(80 / 45.1))
     assert (large.bound_ns, large.speedup_ceiling) == (40 * MS, 2.0)
+
+
+@for_each("bound, told", (40, ("launch_starved", 20, 30)), (10, None))
+def test_a_step_that_wins_far_less_than_its_bound_says_what_becomes_of_the_time(
+    bound: int, told: tuple[str, int, int] | None, rules: ForecastRules
+) -> None:
+    """The second product is launched at 30 ms, when the first has 10 of its 40 ms left: of 30 ms that are freed 20 are no gain."""
+    rows = [
+        ("call", {"kind": "call", "duration": 0, "cause": "launch"}),
+        ("work", {"kind": "host", "duration": 30 * MS, "cause": "host"}),
+        ("again", {"kind": "call", "start": 30 * MS, "duration": 0, "cause": "launch"}),
+        ("first", {"duration": 40 * MS, "bucket": "expert_gemm", "role": "compute"}),
+        ("second", {"start": 40 * MS, "duration": 10 * MS, "bucket": "dense_gemm", "role": "compute"}),
+    ]
+    waits = [
+        ("call", "work", "thread", 0),
+        ("work", "again", "thread", 0),
+        ("call", "first", "issue", 0),
+        ("again", "second", "issue", 0),
+        ("first", "second", "stream", 0),
+    ]
+    found = small_graph(rows, waits)
+    replays = Replays(replace(found, steps=found.steps.with_columns(pl.lit(50 * MS).alias("end"))), rules)
+    short = question("short", "bucket = 'expert_gemm'", (0.25, 0.25, 0.25))
+    step = structs.replace(planned("short"), bound_ns=bound * MS, speedup_ceiling=2.0)
+    ((step,), _) = foreseen([step], lambda _: short, replays, Free4All())  # type: ignore[arg-type]
+    assert step.forecast is not None
+    assert step.forecast.likely_ns == 40 * MS
+    moved = step.forecast.displaced
+    assert (moved and (moved.category, moved.ns // MS, moved.freed_ns // MS)) == told
 
 
 def test_an_alternative_that_wins_for_sure_goes_before_one_that_wins_nothing(rules: ForecastRules) -> None:
