@@ -28,6 +28,9 @@ def test_items_stand_one_a_line(tmp_path: Path) -> None:
     assert [entry.label for entry in candidates.between(order, None, "nvcr.io/x:24.02").entries] == ["nvcr.io/x:24.01", "february"]
     with pytest.raises(UsageError, match="after the bad"):
         candidates.between(order, "nvcr.io/x:24.03", "february")
+    for good, bad in (("nvcr.io/x:24.03", None), (None, "nvcr.io/x:24.01"), ("february", "february")):
+        with pytest.raises(UsageError, match="after the bad"):
+            candidates.between(order, good, bad)
     with pytest.raises(UsageError, match="names 0"):
         candidates.between(order, "march", None)
 

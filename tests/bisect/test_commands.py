@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.bisect.log import Line
-from diagnose.bisect.report import _steps
+from diagnose.bisect.report import _duration, _steps
 from diagnose.cli import main
 from diagnose.document import diagnosis
 from diagnose.document.bisection import Bisection, Culprit, decode
@@ -48,6 +48,11 @@ def test_the_sentence_of_several_steps_names_each() -> None:
         "stepped 2 times: 10.000 ms to 12.000 ms (+20.0 %) with commit aaaaaaaaaaaa “one”; "
         "12.000 ms to 18.000 ms (+50.0 %) with one of 2 commits after aaaaaaaaaaaa up to bbbbbbbbbbbb"
     )
+
+
+@for_each("seconds, text", (0.2, "1 s"), (89.4, "89 s"), (90, "2 min"), (5399, "90 min"), (5400, "1.5 h"), (8820, "2.5 h"))
+def test_a_time_to_wait_is_told_in_the_unit_of_its_size(seconds: float, text: str) -> None:
+    assert _duration(seconds) == text
 
 
 # --- commits ----------------------------------------------------------------------------------------------------------

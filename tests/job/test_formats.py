@@ -322,6 +322,11 @@ def test_where_more_flags_may_hide_there_are_no_defaults(more: str) -> None:
     ("case b in\n  a) L=5 ;;\n  b|c) L=4 ;;\nesac", "--num-layers $L", 4),
     ("if [[ $X == 1 ]]; then L=4; elif [ $Y ]; then L=4; else L=4; fi", "--num-layers $L", 4),
     ('if [ -z "$L" ]; then L=4; fi', "--num-layers $L", 4),
+    ('if [ -z "x$L" ]; then L=4; fi', "--num-layers $L", None),
+    ('if [ -z "$1" ]; then L=4; fi', "--num-layers $L", None),
+    ('if [ -n "$L" ]; then L=4; fi', "--num-layers $L", None),
+    ('L=5; if [ -z "$L" ]; then L=6; else L=4; fi', "--num-layers $L", 4),
+    ('L=; if [ -n "$L" ]; then L=5; else L=4; fi', "--num-layers $L", 4),
     ('if [ -z "$DATA" ]; then echo "set DATA"; exit 1; fi; L=4', "--num-layers $L", 4),
     ("M=big; declare -A S=([big]=4 [small]=2); L=${S[$M]}", "--num-layers $L", 4),
     ("M=x-4; L=${M##*-}", "--num-layers $L", 4),
@@ -331,6 +336,17 @@ def test_where_more_flags_may_hide_there_are_no_defaults(more: str) -> None:
     ("L=$(echo 4)", "--num-layers $L", 4),
     ("L=$(\n  # it's a comment ) of one\n  echo 4\n)", "--num-layers $L", 4),
     ("case $X in\n  a) L=4 ;;\nesac", "--num-layers $L", None),
+    ("L=5; case $X in a) L=4 ;; esac", "--num-layers $L", None),
+    ("L=5; case $X in a) L=4 ;; *) L=4 ;; esac", "--num-layers $L", 4),
+    ("L=5; case $X in *) L=4 ;; esac", "--num-layers $L", 4),
+    ("L=5; if [ $X ]; then L=4; fi", "--num-layers $L", None),
+    ("L=5; if [ $X ]; then L=4; else L=4; fi", "--num-layers $L", 4),
+    ("L=5; [ $X ] || L=4", "--num-layers $L", None),
+    ("L=5; while [ $X ]; do L=4; done", "--num-layers $L", None),
+    ("L=5; for i in *.bin; do L=4; done", "--num-layers $L", None),
+    ("D=$(cd /4/x/.. && pwd); L=${D#/}", "--num-layers $L", 4),
+    ("D=$(cd && pwd); L=${D#/}", "--num-layers $L", None),
+    ("L=4; f() { L=5; }", "--num-layers $L", 4),
     ("cat <<EOF\nL=5\nEOF\nL=4", "--num-layers $L", 4),
     ("L=$((1/0))", "--num-layers $L", None),
 )
@@ -342,6 +358,24 @@ def test_what_a_script_unfolds_to(body: str, flags: str, expected: int | None) -
     job = script(body, flags + " --hidden-size 64")
     assert (job.get("num_layers"), job.get("hidden_size")) == (expected, 64)
     assert (expected is None) == bool(job.unknown)
+
+
+@for_each(
+    "word, sign, holds",
+    ("-lt", "<", "LESS"),
+    ("-le", "<=", "LESS SAME"),
+    ("-eq", "==", "SAME"),
+    ("-ne", "!=", "LESS MORE"),
+    ("-ge", ">=", "SAME MORE"),
+    ("-gt", ">", "MORE"),
+)
+def test_numbers_are_compared_as_a_shell_compares_them(word: str, sign: str, holds: str) -> None:
+    body, expected = "D=", ""
+    for number, name in ((3, "LESS"), (4, "SAME"), (5, "MORE")):
+        for condition in (f"[ {number} {word} 4 ]", f"[[ {number} {word} 4 ]]", f"(( {number} {sign} 4 ))"):
+            body += f"\nif {condition}; then D=${{D}}1; else D=${{D}}2; fi"
+            expected += "1" if name in holds else "2"
+    assert script(body, "--seq-length $D --hidden-size 64").get("seq_length") == int(expected)
 
 
 def test_an_array_keeps_what_all_branches_begin_with() -> None:

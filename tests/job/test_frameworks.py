@@ -207,7 +207,16 @@ def test_one_of_several_commands_is_chosen_by_its_number() -> None:
     ("#SBATCH -N 2\n#SBATCH --gres=gpu:h100:8\nsrun torchrun --nnodes $SLURM_NNODES --nproc-per-node $SLURM_GPUS_ON_NODE", 16, "torchrun"),
     ("#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\nsrun python", None, ""),
     ("#SBATCH --nodes=2\nsrun -N 4 --ntasks-per-node=8 python", 32, "srun --nodes"),
+    ("#SBATCH --ntasks=16\nsrun python", 16, "#SBATCH --ntasks"),
+    ("#SBATCH --ntasks=2\nsrun python", 2, "#SBATCH --ntasks"),
+    ("#SBATCH --ntasks=16\nsrun -n 8 python", 8, "srun --ntasks"),
+    ("#SBATCH --ntasks=16 --ntasks-per-node=8\nsrun --nodes 4 python", 32, "srun --nodes"),
+    ("#SBATCH --ntasks=16 --nodes=4\nsrun --ntasks-per-node=8 python", 32, "srun --nodes"),
+    ("#SBATCH --ntasks=4 --nodes=4\nsrun python", None, ""),  # one to a node, which may start more
+    ("#SBATCH --ntasks=5 --nodes=4\nsrun python", 5, "#SBATCH --ntasks"),
+    ("srun -n 1 python", None, ""),
     ("mpirun -np 16 python", 16, "mpirun"),
+    ("mpirun python", None, ""),
     ("deepspeed --num_gpus 8", None, ""),
     ("#SBATCH --nodes=4 --ntasks-per-node=8\nsrun ./setup.sh\npython", None, ""),
 )

@@ -2,8 +2,10 @@
 
 import pytest
 
-from diagnose.document.device import Phase
+from diagnose.document.device import LongestCall, Phase
+from diagnose.measure.facts import device_facts
 from diagnose.measure.phases import StartUp, start_up
+from diagnose.measure.records import device_records
 from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, call, run, scene
 
 MS = 1_000_000
@@ -41,13 +43,18 @@ def test_a_long_first_launch_before_the_work_is_left_out_of_the_window() -> None
 
 
 def test_a_long_first_launch_among_the_work_counts_for_no_wall() -> None:
-    one = scene([*loop(10 * MS, 10), first_launch(20 * MS, 100), *loop(121 * MS, 8)])
+    later = [first_launch(124 * MS, 60, "attention"), *loop(185 * MS, 5)]
+    one = scene([*loop(10 * MS, 10), first_launch(20 * MS, 100), *loop(121 * MS, 3), *later])
     (device,) = one.measure()
     row = device.budget.per_step.row(0, named=True)
     assert device.start_up is not None
     assert device.start_up.begin is None
-    assert phase(device.start_up, "first use among the work").longest_call is not None
-    assert row["launch_starved_ns"] == row["host_work_ns"] == row["first_use_ns"] == 100 * MS
+    longest = phase(device.start_up, "first use among the work").longest_call
+    assert longest == LongestCall(name="cudaLaunchKernel of norm", duration_ns=100 * MS)
+    told = device_facts(device, device_records(device), KNOWLEDGE)
+    assert (told["first_use_call"], told["first_use_call_ns"]) == ("cudaLaunchKernel of norm", 100 * MS)
+    assert (told["start_up_call"], told["start_up_call_ns"]) == ("cudaLaunchKernel of norm", 100 * MS)
+    assert row["launch_starved_ns"] == row["host_work_ns"] == row["first_use_ns"] == (100 + 60) * MS
     assert device.counts["host_gap_excess_ns"][0] == 0
 
 

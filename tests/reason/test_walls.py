@@ -52,6 +52,11 @@ def test_bounds_and_their_parts() -> None:
         assert sum(value or 0 for value in bound.parts.values()) == bound.bound_ns
 
 
+@for_each("step", 0, None)
+def test_of_a_step_of_no_known_length_there_are_no_shares(step: int | None) -> None:
+    assert {bound.share for bound in walls(step_ns=step, transport_blocking_ns=3_700_000).values()} == {None}
+
+
 def test_parts_may_leave_a_rest_and_missing_or_inferred_facts_weaken_a_bound() -> None:
     found = walls(launch_starved_ns=2_100_000)
     assert found["host_overhead"].parts == {"host_work": 1_500_000, "host_sync": 500_000, "handover": 0, "rest": 100_000}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from diagnose.reason.compare.noise import Decision, Design
+from diagnose.reason.compare.noise import Decision, Design, _astray
 from diagnose.reason.compare.patterns import patterns
 from tests.builders.cases import for_each
 from tests.builders.comparing import RULES, decide
@@ -175,6 +175,18 @@ def test_a_last_step_that_is_cut_short_tells_nothing_of_the_spread() -> None:
 def test_spikes_do_not_blind_it() -> None:
     base, new = [100.0, 101, 99, 130, 100.5], [112.0, 145, 113, 111, 112.5]
     assert said(base, new).result == "regression"
+
+
+@for_each(
+    "run, astray",
+    ((100.0, 104.0, 112.0), 0.0),  # the nearest lies four times as far as steps scatter, and no farther
+    ((100.0, 104.5, 112.0), 4.5),
+    ((100.0, 104.0, 104.0, 112.0), 0.0),
+    ((100.0, 110.0), 5.0),  # each as far from what lies between them
+    ((100.0,), 0.0),
+)
+def test_a_median_lies_astray_where_no_step_is_as_near_as_steps_scatter(run: tuple[float, ...], astray: float) -> None:
+    assert (_astray(run, 1.0), _astray(run, 0.0)) == (astray, 0.0)
 
 
 def test_steps_of_two_lengths_widen_the_interval() -> None:
