@@ -253,7 +253,7 @@ def _change(text: str, path: Path, edit: Edit, *, plain: bool) -> str:
         return text if same else yaml_edit.put(text, path, shown)
     members = edit.value if isinstance(edit.value, tuple) else (str(edit.value),)
     if node is not None and node.kind == "scalar" and not node.is_null:
-        return yaml_edit.put(text, path, _shown(_joined(node.value, members, edit.op), plain=True))
+        return yaml_edit.put(text, path, yaml_edit.literal(_joined(node.value, members, edit.op)))
     return _change_members(text, path, edit, members, plain=plain)
 
 

@@ -52,7 +52,9 @@ from diagnose.job.shell_values import (
 __all__ = ["Run", "Script", "Token", "read_script"]
 
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<index>\[[^\]]*\])?(?P<plus>\+)?=")
-_DECLARING = frozenset({"export", "declare", "local", "readonly", "typeset"})
+_LOCAL = frozenset({"declare", "local", "typeset"})  # to the function in which they stand
+_DECLARING = _LOCAL | {"export", "readonly"}
+_STEP = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*(?P<sign>\+\+|--)|(?P<first>\+\+|--)\s*(?P<before>[A-Za-z_]\w*))\s*")
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 _SUBMITTING = frozenset({"sbatch", "qsub", "bsub", "flux"})
 _MAX_LEVEL = 8  # of scripts inside commands, functions and files
@@ -151,6 +153,7 @@ class _Reader:
     outer: tuple[Token, ...] = ()
     scheduled: dict[str, Token] = field(default_factory=dict)
     limits: _Limits = field(default_factory=_Limits)
+    local: list[dict[str, Variable | None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.scope = Scope(path=self.path)
@@ -206,7 +209,9 @@ class _Reader:
 
     def counted(self, node: Arithmetic, scope: Scope) -> int | None:
         """(( … )): a calculation, or an assignment of one."""
-        match = re.fullmatch(r"\s*(\w+)\s*([-+*/]?)=(?!=)(.*)", node.text, re.DOTALL)
+        step = _STEP.fullmatch(node.text)
+        text = node.text if step is None else f"{step['name'] or step['before']} {(step['sign'] or step['first'])[0]}= 1"
+        match = re.fullmatch(r"\s*(\w+)\s*([-+*/]?)=(?!=)(.*)", text, re.DOTALL)
         if match is None:
             return calculated(node.text, node.line, scope)
         number = calculated(f"{match[1]} {match[2]} ({match[3]})" if match[2] else match[3], node.line, scope)
@@ -382,17 +387,31 @@ class _Reader:
                 self.arguments(tuple(one for word in words[2:] for one in expanded(word, scope)), scope)
                 return "assumed", None
             case "shift":
-                held = scope.variables.get("@")
-                if held is not None:
-                    self.arguments(tuple(token(value, command.line) for value in held.values[1:]), scope)
+                self.shifted("1" if len(words) == 1 else known(joined(words[1], scope)), command.line, scope)
+                return "assumed", None
+            case "let":
+                for word in words[1:]:
+                    self.counted(Arithmetic(text=known(joined(word, scope)) or word.plain, line=word.line), scope)
+                return "assumed", None
+            case "printf" if len(words) > 2 and words[1].plain == "-v":
+                scope.variables[words[2].plain] = Variable(values=(_gap(words[2].plain, command.line, scope),))
                 return "assumed", None
         return None
+
+    def shifted(self, places: str | None, line: int, scope: Scope) -> None:
+        """The arguments behind so many; none is known where that is not."""
+        held = scope.variables.get("@")
+        if places is None or not places.isdecimal():
+            scope.variables = {key: one for key, one in scope.variables.items() if not _is_argument(key)}
+        elif held is not None and int(places) <= len(held.values):
+            self.arguments(tuple(token(value, line) for value in held.values[int(places) :]), scope)
 
     def assigned(self, words: tuple[Word, ...], scope: Scope) -> tuple[tuple[Word, ...], dict[str, Token]] | None:
         """Take the assignments in front of a command into account: its words and its own variables; None where there is nothing else."""
         declaring = bool(words) and words[0].plain in _DECLARING
         export = declaring and (words[0].plain == "export" or any(word.plain == "-x" for word in words[1:]))
         items = words[1:] if declaring else words
+        own = declaring and words[0].plain in _LOCAL and bool(self.local) and not any(word.plain == "-g" for word in words)
         ahead = [_ASSIGNMENT.match(word.leading) for word in items]
         count = next((place for place, match in enumerate(ahead) if match is None), len(items))
         if not declaring and count < len(items):
@@ -403,6 +422,9 @@ class _Reader:
             }
             return items[count:], prefix
         for word, match in zip(items, ahead, strict=True):
+            if own:
+                name = word.plain if match is None else match["name"]
+                self.local[-1].setdefault(name, scope.variables.get(name))
             if match is not None:
                 _store(scope, word, match)
             if export:
@@ -420,7 +442,11 @@ class _Reader:
         kept = {key: held for key, held in scope.variables.items() if _is_argument(key)}
         source, scope.source = scope.source, function.source
         self.arguments(tuple(arguments), scope)
+        self.local.append({})
         flow = self.node(function.body, scope)[1]
+        outside = self.local.pop()
+        scope.variables = {key: one for key, one in scope.variables.items() if key not in outside}
+        scope.variables |= {key: one for key, one in outside.items() if one is not None}
         for key in [key for key in scope.variables if _is_argument(key)]:
             del scope.variables[key]
         scope.variables |= kept
@@ -464,6 +490,8 @@ class _Reader:
         self.outer = (*before, *tokens)
         self.inner(value, inner, launch.asked(tokens) if tokens[0].text == "sbatch" else {})
         self.outer, self.scheduled = before, kept
+        if tokens[0].text == "eval":  # no process of its own
+            scope.variables, scope.exported = inner.variables, inner.exported
         self.limits.level -= 1
         return True
 

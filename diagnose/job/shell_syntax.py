@@ -645,7 +645,7 @@ class _Parser:
     def simple(self) -> Simple:
         found = _Words()
         line = self.lexer.line
-        while self.lexer.at < len(self.lexer.text) and not self.operator():
+        while not self.operator() and self.lexer.at < len(self.lexer.text):  # the first skips blanks
             heredoc = _HEREDOC.match(self.lexer.text, self.lexer.at)
             redirect = _REDIRECT.match(self.lexer.text, self.lexer.at)
             if heredoc and not (redirect and redirect.group().endswith("<<<")):

@@ -10,7 +10,7 @@ import fnmatch
 import operator
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -377,13 +377,19 @@ def _arguments(command: Simple, scope: Scope) -> list[str]:
 
 # --- calculations -----------------------------------------------------------------------------------------------------
 
-_BINARY = {
+
+def _quotient(left: int, right: int) -> int:
+    """The shell rounds towards nought."""
+    whole = abs(left) // abs(right)
+    return whole if (left < 0) == (right < 0) else -whole
+
+
+_BINARY: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.floordiv,
-    ast.Mod: operator.mod,
+    ast.Div: _quotient,
+    ast.Mod: lambda left, right: left - right * _quotient(left, right),
 }
 _COMPARED = {
     ast.Eq: operator.eq,
@@ -404,7 +410,9 @@ def calculated(text: str, line: int, scope: Scope) -> int | None:
         if text_ is None:
             return None
         text = text_
-    text = re.sub(r"!(?!=)", " not ", text.replace("&&", " and ").replace("||", " or "))
+    if "~" in text:
+        return None
+    text = re.sub(r"!(?!=)", "~", text.replace("&&", " and ").replace("||", " or "))
     ternary = re.fullmatch(r"([^?]*)\?([^:?]*):([^:?]*)", text, re.DOTALL)
     if ternary:
         text = f"({ternary[2]}) if ({ternary[1]}) else ({ternary[3]})"
@@ -424,7 +432,7 @@ def _number(node: ast.expr, scope: Scope) -> int:
         found = int(held)
     elif isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
         found = _BINARY[type(node.op)](_number(node.left, scope), _number(node.right, scope))
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.Not):
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.Invert):  # the latter stands for `!`, which binds as strongly
         inner = _number(node.operand, scope)
         found = -inner if isinstance(node.op, ast.USub) else int(not inner)
     elif isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARED:
