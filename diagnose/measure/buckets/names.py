@@ -22,7 +22,7 @@ LONGEST = 1500  # characters of template arguments that are read
 MOST = 12  # identifiers of a mangled symbol's template arguments among which they are looked for
 READ = 2  # of the identifiers among a carrier's template arguments: what it carries, and what that carries
 # What CuTe and compilers add to a name: the types of its arguments, the number of a clone.
-_COMPILED = r"_object_at_.*|_[Tt]ensor(?:ptr|o|gmem|000).*|\[clone.*"
+_COMPILED = r"_object_at_.*|_[Tt]ensor(?:ptr|o[^p]|gmem|000).*|\[clone.*"
 _NESTED = 4  # parentheses within parentheses that are taken out of template arguments
 # Among template arguments: types, and wrappers that let a kernel be compiled for one architecture only.
 _SILENT = (
