@@ -411,29 +411,14 @@ def test_torchtitan() -> None:
     job = read_job(JOBS / "torchtitan_deepseek_v3.toml")
     assert (job.format, job.unknown) == ("torchtitan", ())
     assert known(job) == {
-        "tensor_model_parallel_size": 8,
-        "pipeline_model_parallel_size": 1,
-        "context_parallel_size": 1,
-        "expert_model_parallel_size": 16,
-        "expert_tensor_parallel_size": 1,
-        "world_size": 512,
-        "data_parallel_replicate_degree": 1,
-        "data_parallel_shard_degree": 64,
-        "data_parallel_size": 64,
-        "expert_data_parallel_size": 32,
-        "global_batch_size": 1024,
-        "micro_batch_size": 4,
-        "num_microbatches": 4,
-        "seq_length": 4096,
-        "context_parallel_chunk": 2048,
-        "recompute_granularity": "selective",
-        "fp8": "hybrid",
-        "fp8_recipe": "rowwise",
-        "torch_compile": True,
+        "tensor_model_parallel_size": 8, "pipeline_model_parallel_size": 1, "context_parallel_size": 1, "expert_model_parallel_size": 16,
+        "expert_tensor_parallel_size": 1, "world_size": 512, "data_parallel_replicate_degree": 1, "data_parallel_shard_degree": 64,
+        "data_parallel_size": 64, "expert_data_parallel_size": 32, "global_batch_size": 1024, "micro_batch_size": 4,
+        "num_microbatches": 4, "seq_length": 4096, "context_parallel_chunk": 2048, "recompute_granularity": "selective", "fp8": "hybrid",
+        "fp8_recipe": "rowwise", "torch_compile": True,
         "expandable_segments": False,  # the file sets no variable
-        "model_name": "deepseek_v3",
-        "model_flavor": "671B",
-    }
+        "model_name": "deepseek_v3", "model_flavor": "671B",
+    }  # fmt: skip
 
 
 def test_torchtitan_defaults_and_sizes_that_it_finds_out() -> None:

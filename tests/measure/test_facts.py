@@ -86,51 +86,21 @@ def test_types_are_those_of_the_units_and_shares_lie_between_nought_and_one(rule
 
 def test_the_values_of_a_small_step() -> None:
     expected = {
-        "step_ns": 500,
-        "steps_n": 1,
-        "steps_anchored": False,
-        "device_busy_ns": 425,
-        "device_idle_ns": 75,
-        "compute_busy_ns": 280,
-        "compute_busy_share": 280 / 500,
-        "compute_absent_ns": 220,
-        "transport_busy_ns": 90,
-        "transport_exposed_ns": 90,
-        "transport_hidden_share": 0.0,
-        "packing_busy_ns": 10,
-        "packing_kernels_per_step": 1,
-        "copy_busy_ns": 45,
-        "copy_h2d_bytes": 64,
-        "copy_d2h_bytes": 8,
-        "pageable_copy_ns": 40,
-        "expert_exchange_busy_ns": 90,
-        "expert_exchange_count": 1,
-        "expert_exchange_typical_ns": 90,
-        "tensor_parallel_typical_ns": None,
-        "expert_exchange_backend": "nccl",
-        "data_parallel_busy_ns": 0,
-        "dispatch_busy_ns": 100,
-        "expert_gemm_busy_ns": 80,
-        "expert_gemm_kernels_per_step": 1,
-        "expert_gemm_grouped_share": 1.0,
-        "kernels_per_step": 5,
-        "tiny_kernel_share": 1.0,
-        "sync_calls_per_step": 1,
-        "allocator_calls_per_step": 1,
-        "correlation_rate": 1.0,
-        "resolved_wait_rate": 1.0,
-        "gpu_name": "X",
-        "gpu_compute_major": 9,
-        "device_memory_bytes": 80,
-        "ranks_captured": 1,
+        "step_ns": 500, "steps_n": 1, "steps_anchored": False, "device_busy_ns": 425, "device_idle_ns": 75, "compute_busy_ns": 280,
+        "compute_busy_share": 280 / 500, "compute_absent_ns": 220, "transport_busy_ns": 90, "transport_exposed_ns": 90,
+        "transport_hidden_share": 0.0, "packing_busy_ns": 10, "packing_kernels_per_step": 1, "copy_busy_ns": 45, "copy_h2d_bytes": 64,
+        "copy_d2h_bytes": 8, "pageable_copy_ns": 40, "expert_exchange_busy_ns": 90, "expert_exchange_count": 1,
+        "expert_exchange_typical_ns": 90, "tensor_parallel_typical_ns": None, "expert_exchange_backend": "nccl",
+        "data_parallel_busy_ns": 0, "dispatch_busy_ns": 100, "expert_gemm_busy_ns": 80, "expert_gemm_kernels_per_step": 1,
+        "expert_gemm_grouped_share": 1.0, "kernels_per_step": 5, "tiny_kernel_share": 1.0, "sync_calls_per_step": 1,
+        "allocator_calls_per_step": 1, "correlation_rate": 1.0, "resolved_wait_rate": 1.0, "gpu_name": "X", "gpu_compute_major": 9,
+        "device_memory_bytes": 80, "ranks_captured": 1,
         "launch_starved_ns": 26,  # 345 … 371 of the last gap
         "host_sync_ns": 20,  # under the call, before its copy began and after it ended
         "gc_ns": 3,
         "python_gap_ns": None,  # nothing shows Python
-        "data_loading_ns": 0,
-        "message_passing_ns": 0,
-        "allocator_ns": 0,
-    }
+        "data_loading_ns": 0, "message_passing_ns": 0, "allocator_ns": 0,
+    }  # fmt: skip
     found = facts_of(FULL)
     assert {name: found[name] for name in expected} == expected
 
