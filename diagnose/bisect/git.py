@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 
 from diagnose.errors import OutputError, UsageError
 
@@ -30,14 +29,12 @@ _REPOSITORY_VARIABLES = {
     *("GIT_LITERAL_PATHSPECS", "GIT_GLOB_PATHSPECS", "GIT_NOGLOB_PATHSPECS", "GIT_ICASE_PATHSPECS"),
     *("GIT_EDITOR", "GIT_SEQUENCE_EDITOR"),
 }
-_OURS: Mapping[str, str] = MappingProxyType(
-    {
-        "LC_ALL": "C",  # messages that can be read, whatever the user's language
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_OPTIONAL_LOCKS": "0",  # reading must not refresh the index of the user's checkout
-        "GIT_NO_REPLACE_OBJECTS": "1",  # a clone does not have the replacements, so that both see the same history
-    }
-)
+_OURS: Mapping[str, str] = {
+    "LC_ALL": "C",  # messages that can be read, whatever the user's language
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",  # reading must not refresh the index of the user's checkout
+    "GIT_NO_REPLACE_OBJECTS": "1",  # a clone does not have the replacements, so that both see the same history
+}
 # No hooks, no clean-up in the background, no signatures in the output of log.
 _SETTINGS = ("core.hooksPath=/dev/null", "gc.auto=0", "maintenance.auto=false", "log.showSignature=false", "advice.detachedHead=false")
 _PATH = re.compile(r"(?:/[^\s/'\":]+){2,}")

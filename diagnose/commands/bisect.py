@@ -13,14 +13,15 @@ from diagnose.commands.options import (
     PATH,
     SEARCH,
     USUAL,
-    BisectionOutput,
     Group,
     Measuring,
+    Output,
     Share,
     Verb,
     command_option,
     metric_option,
     option,
+    output_of,
     set_option,
     takes,
     timeout_option,
@@ -117,8 +118,8 @@ class Search(Group):
 
 @click.command(cls=Verb, context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
-@takes(search=Search, measuring=Measuring, output=BisectionOutput)
-def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, output: BisectionOutput) -> int:
+@takes(search=Search, measuring=Measuring, output=output_of("bisection"))
+def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, output: Output) -> int:
     """Find the commit, artefact or trace with which a metric changed, in as few runs as its noise allows.
 
     \b

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import click
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 VERB = "bisect-step"
 # Exit codes of our own errors under `git bisect run`: below 128 they would be taken for a verdict, and from 129 to 192 they stand for
 # signals.
-ABORTS: Mapping[int, int] = MappingProxyType({0: 141, 1: 193, 2: 194, 3: 195, 4: 196, 70: 198, 74: 202})
+ABORTS: Mapping[int, int] = {0: 141, 1: 193, 2: 194, 3: 195, 4: 196, 70: 198, 74: 202}
 _ANYTHING = 198
 _NOTHING = "Nothing was run, and git stops bisecting."
 

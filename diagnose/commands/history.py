@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from diagnose.commands.baseline import Store
-from diagnose.commands.options import USUAL, JobFile, Measuring, Output, Verb, format_option, metric_option, option, output_option, takes
+from diagnose.commands.options import USUAL, JobFile, Measuring, Output, Verb, metric_option, option, output_of, takes
 from diagnose.commands.output import check_outputs, say, write_document
 from diagnose.errors import DiagnoseError, UsageError
 
@@ -30,17 +30,10 @@ class Series(Store):
     metric: str = metric_option("What is looked at: ")
 
 
-class HistoryOutput(Output):
-    """Where the history goes, and in which format."""
-
-    format: str = format_option("history", "Format of standard output. ")
-    output: tuple[Path, ...] = output_option("history")
-
-
 @click.command(cls=Verb)
 @click.argument("runs", nargs=-1, metavar="[RUN|FOLDER|PATTERN]...")
-@takes(series=Series, job=JobFile, measuring=Measuring, output=HistoryOutput)
-def history(runs: tuple[str, ...], series: Series, job: JobFile, measuring: Measuring, output: HistoryOutput) -> int:
+@takes(series=Series, job=JobFile, measuring=Measuring, output=output_of("history"))
+def history(runs: tuple[str, ...], series: Series, job: JobFile, measuring: Measuring, output: Output) -> int:
     """Show a metric over the runs of a job, and where it stepped.
 
     \b

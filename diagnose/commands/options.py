@@ -369,11 +369,9 @@ class Detail(Group):
     )
 
 
-class BisectionOutput(Output):
-    """The same for a bisection, which CI runners have no format for."""
-
-    format: str = format_option("bisection", "Format of standard output. ")
-    output: tuple[Path, ...] = output_option("bisection")
+def output_of(kind: str) -> type[Output]:
+    """The same for documents of another kind, in the formats that there are for it."""
+    return type(kind, (Output,), {"format": format_option(kind, "Format of standard output. "), "output": output_option(kind)})
 
 
 class Gate(Group):

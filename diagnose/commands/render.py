@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import click
 
@@ -12,14 +12,12 @@ from diagnose.commands.output import check_outputs, write_diagnosis, write_docum
 from diagnose.errors import UsageError
 from diagnose.render import format_of, formats_for, kind_of
 
-_NO_GATE = MappingProxyType(
-    {
-        "comparison": "whose gate was judged when it was made",
-        "bisection": "which has no findings of its own",
-        "history": "which has none",
-        "forecast": "which has none",
-    }
-)
+_NO_GATE: Mapping[str, str] = {
+    "comparison": "whose gate was judged when it was made",
+    "bisection": "which has no findings of its own",
+    "history": "which has none",
+    "forecast": "which has none",
+}
 
 
 class JobLines(Group):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from diagnose.commands.options import CHANGE, USUAL, Group, JobFile, Measuring, Output, Verb, format_option, option, output_option, takes
+from diagnose.commands.options import CHANGE, USUAL, Group, JobFile, Measuring, Output, Verb, option, output_of, takes
 from diagnose.commands.output import check_outputs, progress, say, write_document
 from diagnose.errors import InputError
 
@@ -30,16 +30,9 @@ class Change(Group):
     anyway: bool = option("--anyway", is_flag=True, help="Forecast fixes that are blocked or on already all the same.")
 
 
-class ForecastOutput(Output):
-    """Where a forecast goes."""
-
-    format: str = format_option("forecast", "Format of standard output. ")
-    output: tuple[Path, ...] = output_option("forecast")
-
-
 @click.command(cls=Verb)
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE...")
-@takes(change=Change, job=JobFile, measuring=Measuring, output=ForecastOutput)
+@takes(change=Change, job=JobFile, measuring=Measuring, output=output_of("forecast"))
 def whatif(traces: tuple[str, ...], change: Change, job: JobFile, measuring: Measuring, output: Output) -> int:
     """Say what a step would take after changes, replayed with what each operation waited for.
 

@@ -9,7 +9,6 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 import msgspec
 
@@ -23,25 +22,21 @@ from diagnose.errors import InputError, OutputError
 
 Document = Diagnosis | Comparison | Bisection | History | Forecast
 
-_DECODERS: Mapping[str, Callable[[bytes], Document]] = MappingProxyType(
-    {
-        diagnosis.SCHEMA: diagnosis.decode,
-        comparison.SCHEMA: comparison.decode,
-        bisection.SCHEMA: bisection.decode,
-        history.SCHEMA: history.decode,
-        forecast.SCHEMA: forecast.decode,
-    }
-)
+_DECODERS: Mapping[str, Callable[[bytes], Document]] = {
+    diagnosis.SCHEMA: diagnosis.decode,
+    comparison.SCHEMA: comparison.decode,
+    bisection.SCHEMA: bisection.decode,
+    history.SCHEMA: history.decode,
+    forecast.SCHEMA: forecast.decode,
+}
 SCHEMAS = tuple(_DECODERS)
-_MADE_BY = MappingProxyType(
-    {
-        diagnosis.SCHEMA: "diagnose TRACE",
-        comparison.SCHEMA: "diagnose compare",
-        bisection.SCHEMA: "diagnose bisect",
-        history.SCHEMA: "diagnose history",
-        forecast.SCHEMA: "diagnose whatif",
-    }
-)
+_MADE_BY: Mapping[str, str] = {
+    diagnosis.SCHEMA: "diagnose TRACE",
+    comparison.SCHEMA: "diagnose compare",
+    bisection.SCHEMA: "diagnose bisect",
+    history.SCHEMA: "diagnose history",
+    forecast.SCHEMA: "diagnose whatif",
+}
 _STORED = "stored run/1"  # a run in a stored baseline, in words
 _STALE_SECONDS = 3600.0  # a temporary file older than this was left by a run that was killed
 _HEAD = 65_536

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from msgspec import Meta
@@ -72,4 +71,4 @@ GROUP_OF: Mapping[Outcome, Group] = {
 }
 
 # What an operation counts as in the budget, as people write it where that differs.
-ROLE_TITLES: Mapping[str, str] = MappingProxyType({"transport": "communication", "packing": "permute/unpermute"})
+ROLE_TITLES: Mapping[str, str] = {"transport": "communication", "packing": "permute/unpermute"}

@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 
 from diagnose.document.diagnosis import Change, Diagnosis, Fact, Finding, Fix, JobRead, Tool
 from diagnose.document.job import PATCH_SCHEMA, Applied, CheckResult, LeftToYou, PatchReport, Skipped, Written
@@ -30,9 +29,12 @@ from diagnose.reason.findings import FixReader
 from diagnose.reason.findings import shown as setting_shown
 
 _NONE: frozenset[type] = frozenset()
-_TYPES: Mapping[str, frozenset[type]] = MappingProxyType(
-    {"bool": frozenset({bool}), "int": frozenset({int}), "float": frozenset({int, float}), "version": frozenset({str})}
-)
+_TYPES: Mapping[str, frozenset[type]] = {
+    "bool": frozenset({bool}),
+    "int": frozenset({int}),
+    "float": frozenset({int, float}),
+    "version": frozenset({str}),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,9 +155,12 @@ def _titan_option(key: str, value: SettingValue | None) -> str:
     return f"--{key}" if value is True else f"(leave out --{key})" if value is None else f"--{key} {shlex.quote(_as_text(value))}"
 
 
-_LAUNCH: Mapping[str, Callable[[str, SettingValue | None], str]] = MappingProxyType(
-    {megatron_bridge.NAME: _bridge_override, megatron_lm.NAME: _megatron_flag, torchtitan.NAME: _titan_option, ENVIRONMENT: _export}
-)
+_LAUNCH: Mapping[str, Callable[[str, SettingValue | None], str]] = {
+    megatron_bridge.NAME: _bridge_override,
+    megatron_lm.NAME: _megatron_flag,
+    torchtitan.NAME: _titan_option,
+    ENVIRONMENT: _export,
+}
 
 
 def at_launch(edits: Sequence[Edit], job: Job, framework: str) -> tuple[str, ...]:

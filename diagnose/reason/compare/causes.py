@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 
 from diagnose.document.comparison import FindingChange, OverlapChange, StepDelta
 from diagnose.document.diagnosis import Diagnosis
@@ -12,16 +11,14 @@ from diagnose.knowledge.templates import percent
 from diagnose.model.vocabulary import CommKind
 
 _MOST = 2  # causes that a headline names
-EXCHANGE: Mapping[CommKind, str] = MappingProxyType(
-    {
-        "expert": "the EP all-to-all",
-        "data": "DP collectives",
-        "tensor": "TP collectives",
-        "pipeline": "the exchange between pipeline stages",
-        "context": "CP communication",
-        "other": "other collectives",
-    }
-)
+EXCHANGE: Mapping[CommKind, str] = {
+    "expert": "the EP all-to-all",
+    "data": "DP collectives",
+    "tensor": "TP collectives",
+    "pipeline": "the exchange between pipeline stages",
+    "context": "CP communication",
+    "other": "other collectives",
+}
 _NONE, _SOME = 0.02, 0.1  # overlap that is none, and overlap that was some: all of it is lost then, however little it was
 _LOST = 0.2  # of an exchange's time that ran beside compute and no longer does, from which on the overlap is called lost
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from types import MappingProxyType
 
 from diagnose.document.comparison import Comparability, EnvironmentChange, Mismatch, MismatchState, Normalised, SettingChange
 from diagnose.document.diagnosis import Diagnosis, JobRead, JobSetting
@@ -189,13 +188,11 @@ def _listed(places: list[Place]) -> str:
 # --- job files --------------------------------------------------------------------------------------------------------
 
 
-_MEANING: Mapping[MismatchState, str] = MappingProxyType(
-    {
-        "refused": "The two runs do not do the same work.",
-        "normalised": "The comparison is per token.",
-        "noted": "This is said and not weighed: the work may be the same.",
-    }
-)
+_MEANING: Mapping[MismatchState, str] = {
+    "refused": "The two runs do not do the same work.",
+    "normalised": "The comparison is per token.",
+    "noted": "This is said and not weighed: the work may be the same.",
+}
 
 
 def _job(here: Job | None, there: Job | None, aspects: Mapping[JobAspect, AspectSpec], *, by_tokens: bool) -> Iterator[Mismatch]:
@@ -374,9 +371,7 @@ def device(document: Diagnosis, place: tuple[int, int] | None = None) -> str | N
 # --- what changed around the code, and in the job file ----------------------------------------------------------------
 
 _ORDER: tuple[EnvironmentKind, ...] = ("version", "variable", "clock", "hardware")
-_PLURAL: Mapping[EnvironmentKind, str] = MappingProxyType(
-    {"version": "versions", "variable": "variables", "clock": "clocks", "hardware": "hardware"}
-)
+_PLURAL: Mapping[EnvironmentKind, str] = {"version": "versions", "variable": "variables", "clock": "clocks", "hardware": "hardware"}
 _Items = Mapping[tuple[EnvironmentKind, str], EnvironmentItem]
 
 

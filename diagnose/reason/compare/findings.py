@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from statistics import median
-from types import MappingProxyType
 
 from diagnose.document.comparison import Effect, FindingChange, FindingState, Gate, OnUnclear, WallChange
 from diagnose.document.diagnosis import Diagnosis, Finding
@@ -106,13 +105,11 @@ def gate(
     return Gate(limit=limit, fail_on=fail_on, met=met, sentence=" ".join(texts), on_unclear=on_unclear)
 
 
-_UNCLEAR: Mapping[OnUnclear, str] = MappingProxyType(
-    {
-        "pass": "It passes all the same (--on-unclear pass).",
-        "warn": "It passes with a warning (--on-unclear warn).",
-        "fail": "It fails therefore (--on-unclear fail).",
-    }
-)
+_UNCLEAR: Mapping[OnUnclear, str] = {
+    "pass": "It passes all the same (--on-unclear pass).",
+    "warn": "It passes with a warning (--on-unclear warn).",
+    "fail": "It fails therefore (--on-unclear fail).",
+}
 
 
 def _regression(effect: Effect, limit: float, limits: NoiseLimits) -> tuple[bool | None, str]:

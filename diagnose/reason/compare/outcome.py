@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 
 from diagnose.document.comparison import (
     Category,
@@ -29,17 +28,15 @@ from diagnose.reason.compare.causes import EXCHANGE, causes
 from diagnose.reason.compare.comparable import Judgement
 from diagnose.reason.compare.metrics import BLOCKING, BUCKET, COMPUTE, KERNELS, NO_STEPS, STEP_TIME, place_of
 
-_CATEGORIES: Mapping[str, str] = MappingProxyType(
-    {
-        "transport": "exposed communication",
-        "packing": "exposed permute/unpermute",
-        "copy": "exposed copies",
-        "launch_starved": "launch-bound time (the next kernel was not launched yet)",
-        "host_sync": "idle time under synchronising calls",
-        "dependency_stalled": "waiting without a known cause",
-        "idle": "idle time without a cause",
-    }
-)
+_CATEGORIES: Mapping[str, str] = {
+    "transport": "exposed communication",
+    "packing": "exposed permute/unpermute",
+    "copy": "exposed copies",
+    "launch_starved": "launch-bound time (the next kernel was not launched yet)",
+    "host_sync": "idle time under synchronising calls",
+    "dependency_stalled": "waiting without a known cause",
+    "idle": "idle time without a cause",
+}
 _LONGEST_NAME = 72
 
 
@@ -68,15 +65,13 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-_FORMATS: Mapping[str, Callable[[float], str]] = MappingProxyType(
-    {
-        "ns": lambda value: f"{decimal(value / 1e6)} ms",
-        "share": percent,
-        "bytes": lambda value: f"{decimal(value / 2**30)} GiB",
-        "count": lambda value: f"{value:,.0f}" if value == round(value) else f"{value:,.1f}",
-        "ns per token": lambda value: f"{decimal(value)} ns per token",
-    }
-)
+_FORMATS: Mapping[str, Callable[[float], str]] = {
+    "ns": lambda value: f"{decimal(value / 1e6)} ms",
+    "share": percent,
+    "bytes": lambda value: f"{decimal(value / 2**30)} GiB",
+    "count": lambda value: f"{value:,.0f}" if value == round(value) else f"{value:,.1f}",
+    "ns per token": lambda value: f"{decimal(value)} ns per token",
+}
 
 
 def figure(value: float, unit: str) -> str:
@@ -121,18 +116,16 @@ def listed(parts: list[str]) -> str:
 
 _SHOWN = 3  # categories that a sentence names
 _LEAST = 0.1  # of the step's change that a category has to hold to be named
-_WHY: Mapping[Why, str] = MappingProxyType(
-    {
-        "transport": "while compute was stalled on communication",
-        "packing": "while compute was stalled on permute/unpermute",
-        "copy": "while compute was stalled on a copy",
-        "allocator": "under allocator calls",
-        "host_sync": "under synchronising calls",
-        "host_work": "while the next kernel was not launched yet",
-        "dependency_stalled": "without a known cause",
-        "step_end": "at the step's end",
-    }
-)
+_WHY: Mapping[Why, str] = {
+    "transport": "while compute was stalled on communication",
+    "packing": "while compute was stalled on permute/unpermute",
+    "copy": "while compute was stalled on a copy",
+    "allocator": "under allocator calls",
+    "host_sync": "under synchronising calls",
+    "host_work": "while the next kernel was not launched yet",
+    "dependency_stalled": "without a known cause",
+    "step_end": "at the step's end",
+}
 
 
 def outcome(
@@ -244,14 +237,12 @@ def _runs(effect: Effect) -> str:
     return f"{effect.runs_new} run{'' if effect.runs_new == 1 else 's'} against {effect.runs_base}"
 
 
-_SOURCES: Mapping[NoiseSource, str] = MappingProxyType(
-    {
-        "measured": "noise between runs {between} (measured)",
-        "partly assumed": "noise between runs {between} (partly assumed: too few runs to measure it)",
-        "assumed": "run-to-run noise assumed {between} (not measured)",
-        "given": "run-to-run noise taken for {between} (--run-noise, not measured)",
-    }
-)
+_SOURCES: Mapping[NoiseSource, str] = {
+    "measured": "noise between runs {between} (measured)",
+    "partly assumed": "noise between runs {between} (partly assumed: too few runs to measure it)",
+    "assumed": "run-to-run noise assumed {between} (not measured)",
+    "given": "run-to-run noise taken for {between} (--run-noise, not measured)",
+}
 
 
 def _noise(effect: Effect) -> str:
@@ -330,7 +321,7 @@ def _listed(lead: str, rows: Sequence[Category], kernels: Sequence[KernelChange]
     return capital(f"{lead}{'; '.join(_say(row, kernels, overlaps) for row in rows)}.") if rows else ""
 
 
-_STATES: Mapping[CategoryState, str] = MappingProxyType({"small": "which is small", "within noise": "within noise", "same": "the same"})
+_STATES: Mapping[CategoryState, str] = {"small": "which is small", "within noise": "within noise", "same": "the same"}
 
 
 def _say(row: Category, kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from diagnose.knowledge.glossary import load_glossary
 from diagnose.model.ledger import CODES
@@ -140,18 +139,16 @@ KINDS: tuple[Kind, ...] = (
         run=numbers.code_in_run,
     ),
 )
-BY_NAME: Mapping[str, Kind] = MappingProxyType({kind.name: kind for kind in KINDS})
-PAGES: Mapping[str, str] = MappingProxyType(
-    {
-        "rules.md": "Rules",
-        "fixes.md": "Fixes",
-        "checks.md": "Checks of job files",
-        "walls.md": "Walls",
-        "words.md": "Words of the field",
-        "buckets.md": "Buckets",
-        "facts.md": "Facts",
-        "job-settings.md": "Job settings",
-        "platforms.md": "Platforms",
-        "ledger.md": "Ledger codes",
-    }
-)
+BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS}
+PAGES: Mapping[str, str] = {
+    "rules.md": "Rules",
+    "fixes.md": "Fixes",
+    "checks.md": "Checks of job files",
+    "walls.md": "Walls",
+    "words.md": "Words of the field",
+    "buckets.md": "Buckets",
+    "facts.md": "Facts",
+    "job-settings.md": "Job settings",
+    "platforms.md": "Platforms",
+    "ledger.md": "Ledger codes",
+}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 
 from diagnose.document.diagnosis import Change
 from diagnose.document.job import CheckReport, CheckResult, Deciding
@@ -12,14 +11,12 @@ from diagnose.render import report as r
 from diagnose.render import words
 from diagnose.render.report import Block, Entry, Label, Section, Text
 
-HEADINGS: Mapping[Group, str] = MappingProxyType(
-    {
+HEADINGS: Mapping[Group, str] = {
         "will_fail": "Will fail",
         "will_hang": "Will hang",
         "silently_off": "Silently off",
         "doubtful": "Doubtful",
     }
-)
 _UNKNOWN = "not-assessed"
 
 
