@@ -110,11 +110,7 @@ def _with_forecasts(
         graph = found.devices[row].graph if isinstance(found, Measured) else None
         graph = None if graph is None else replace(graph, rank=part.devices[row].rank)
     return with_forecasts(
-        document,
-        graph,
-        prepared.job,
-        prepared.knowledge,
-        lambda: meeting_ranks(comparable(measured), prepared.job, place),
+        document, graph, prepared.job, prepared.knowledge, lambda: meeting_ranks(comparable(measured), prepared.job, place)
     )
 
 

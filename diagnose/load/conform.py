@@ -143,13 +143,7 @@ def conform(raw: RawTrace) -> Trace:
     frames |= {
         schema: typed(frame, schema) for schema, frame in (("names", raw.names), ("payloads", raw.payloads), ("threads", raw.threads))
     }
-    return Trace(
-        **frames,
-        devices=raw.devices,
-        ranks=raw.ranks,
-        provenance=replace(raw.provenance, origin_ns=first),
-        ledger=ledger,
-    )
+    return Trace(**frames, devices=raw.devices, ranks=raw.ranks, provenance=replace(raw.provenance, origin_ns=first), ledger=ledger)
 
 
 def no_gpu_work(provenance: Provenance, ledger: Ledger, *, launches: int) -> InputError:

@@ -24,15 +24,7 @@ _TYPES: Mapping[str, tuple[int, str]] = {
 }
 _DOMAIN_CREATE = 75
 _MARKERS = (", seq = ", ", op_id = ", ", sizes = ")  # in torch.autograd.profiler.emit_nvtx; the first one found begins the suffix
-_RANGE: Wanted = {
-    "start": "int",
-    "end": "int",
-    "eventType": "int",
-    "globalTid": "int",
-    "domainId": "int",
-    "textId": "int",
-    "text": "text",
-}
+_RANGE: Wanted = {"start": "int", "end": "int", "eventType": "int", "globalTid": "int", "domainId": "int", "textId": "int", "text": "text"}
 
 # NVTX payload extension, nvtxPayloadEntryType: struct codes by number. Payloads are little-endian and lie behind a header
 # of 32 bytes (domain, schema id, payload size, total size).

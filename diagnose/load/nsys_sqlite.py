@@ -390,15 +390,7 @@ def read(path: Path, *, rank: int | None = None, display_name: str | None = None
                 check.result()
             _check_tables(source)
             try:
-                return build(
-                    source,
-                    file=name,
-                    size=path.stat().st_size,
-                    format_="nsys-sqlite",
-                    rank=rank,
-                    ledger=ledger,
-                    rules=rules,
-                )
+                return build(source, file=name, size=path.stat().st_size, format_="nsys-sqlite", rank=rank, ledger=ledger, rules=rules)
             finally:
                 check.result()  # nothing leaves here before the check has passed; its error goes before any that the damage caused
 

@@ -228,14 +228,7 @@ def _refuse_wrong_types(file: str, operations: Sequence[Events], ledger: Ledger)
 
 
 def build(
-    source: Source,
-    *,
-    file: str,
-    size: int,
-    format_: str,
-    rank: int | None,
-    ledger: Ledger,
-    rules: EnvironmentRules | None,
+    source: Source, *, file: str, size: int, format_: str, rank: int | None, ledger: Ledger, rules: EnvironmentRules | None
 ) -> RawTrace:
     """One export as raw tables; `rank` is the user's number for the first process with GPU work."""
     version, schema, settings = nsys_meta.versions(source)

@@ -206,11 +206,7 @@ def _columns(one: DeviceMeasure, names: Collection[str]) -> dict[str, pl.Series]
         columns
         if recomputed is None
         else columns
-        | {
-            "recompute_ns": recomputed["ns"],
-            "recompute_lower_ns": recomputed["lower"],
-            "recompute_light_ns": recomputed["light"],
-        }
+        | {"recompute_ns": recomputed["ns"], "recompute_lower_ns": recomputed["lower"], "recompute_light_ns": recomputed["light"]}
     )
 
 

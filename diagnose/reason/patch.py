@@ -367,9 +367,7 @@ class Patcher:
                     next_step=f"`diagnose explain {spec.id}` tells more.",
                 )
             state = replace(
-                state,
-                skipped=(*state.skipped, Skipped(id=spec.id, title=spec.title, why=done.why)),
-                left=(*state.left, *done.left),
+                state, skipped=(*state.skipped, Skipped(id=spec.id, title=spec.title, why=done.why)), left=(*state.left, *done.left)
             )
         return state
 

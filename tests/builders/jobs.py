@@ -28,12 +28,7 @@ def read_job(path: Path, overrides: Sequence[str] = ()) -> Job:
 
 
 def parse_job(
-    text: str | bytes,
-    *,
-    source: str = "job file",
-    overrides: Sequence[str] = (),
-    folder: Path | None = None,
-    command: str | None = None,
+    text: str | bytes, *, source: str = "job file", overrides: Sequence[str] = (), folder: Path | None = None, command: str | None = None
 ) -> Job:
     """The same of a text."""
     return jobs.parse_job(text, TABLE, source=source, overrides=overrides, folder=folder, command=command)

@@ -337,11 +337,7 @@ def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> Non
             "adamw_kernel",
             "MmBackward0",
         ],
-        [
-            "torch/autograd/grad_mode.py(27): decorate_context",
-            "aten::mm",
-            "gradient_of_heat_magnitude",
-        ],
+        ["torch/autograd/grad_mode.py(27): decorate_context", "aten::mm", "gradient_of_heat_magnitude"],
     ),
     (
         "megatron",

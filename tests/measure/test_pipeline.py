@@ -150,12 +150,7 @@ def test_progress_is_told_input_by_input(tmp_path: Path, monkeypatch: pytest.Mon
     ]
     said.clear()
     diagnose([write(tmp_path, "a", rank=0)], progress=said.append)
-    assert [line for line in said if " MB of " not in line] == [
-        "reading a.json",
-        "measuring a.json",
-        "drawing conclusions",
-        "replaying",
-    ]
+    assert [line for line in said if " MB of " not in line] == ["reading a.json", "measuring a.json", "drawing conclusions", "replaying"]
 
 
 # ---------------------------------------------------------------------------------------------------- known to be wrong

@@ -29,11 +29,7 @@ def first_fixes(finding: str, on: Job | None = None, **values: FactValue) -> lis
     return [fix.id for fix in found.fixes if fix.state in {"applicable", "unknown"}]
 
 
-@for_each(
-    "chains, first",
-    (12_000_000, "host-launch-starved"),
-    (40_000_000, "compute-unfused-pointwise"),
-)
+@for_each("chains, first", (12_000_000, "host-launch-starved"), (40_000_000, "compute-unfused-pointwise"))
 def test_the_target_wall_goes_first_but_for_what_is_larger_than_all_of_it(chains: int, first: str) -> None:
     pieces: dict[str, FactValue] = {**HOST, "host_sync_ns": 1_500_000, "host_gap_excess_ns": 4_000_000, "host_work_ns": 14_500_000}
     assert ids(**{**pieces, **CHAINS}, pointwise_chain_ns=chains)[0] == first
@@ -46,11 +42,7 @@ def test_where_compute_is_the_target_the_order_is_by_severity() -> None:
     assert found[:2] == ["compute-unfused-pointwise", "host-launch-starved"]
 
 
-@for_each(
-    "loading, first",
-    (7_000_000, "host-data-loading"),
-    (3_000_000, "host-launch-starved"),
-)
+@for_each("loading, first", (7_000_000, "host-data-loading"), (3_000_000, "host-launch-starved"))
 def test_one_change_goes_before_many_that_win_little_more(loading: int, first: str) -> None:
     assert ids(**{**HOST, "data_loading_ns": loading})[0] == first
 

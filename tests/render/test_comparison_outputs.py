@@ -125,10 +125,7 @@ def test_what_is_not_known_is_never_nought(format_: str) -> None:
     assert "a single step on a side: the noise is assumed, not measured" in report
     effect = {row.cells[0]: row.cells[1] for row in tables.effect(minimal()).rows}
     assert effect["95 % interval of it"] == "not measured"
-    assert (effect["found in four of five such comparisons"], effect["probability of as much by noise"]) == (
-        "unknown",
-        "not possible",
-    )
+    assert (effect["found in four of five such comparisons"], effect["probability of as much by noise"]) == ("unknown", "not possible")
     assert tables.walls(rich()).rows[2].cells == ("CPU overhead", "–", "12.940", "–")
 
 

@@ -333,10 +333,7 @@ def test_two_ranks_side_by_side() -> None:
     assert found is not None
     assert (found.first, found.note) == ("rank 0", rank_compare.SAME)
     lines = {line.label: line for _, part in found.sections for line in part}
-    assert (lines["time without waiting for others"].first, lines["time without waiting for others"].difference) == (
-        "214.810",
-        "+20.400",
-    )
+    assert (lines["time without waiting for others"].first, lines["time without waiting for others"].difference) == ("214.810", "+20.400")
     assert (lines["waiting in matched collectives"].difference, lines["waiting in matched collectives"].more) == ("-20.400", False)
     assert (lines["permute/unpermute"].difference, lines["expert alltoall"].first) == ("0.000", "192")
     places = {line.label: line.place for _, part in found.sections for line in part}

@@ -22,17 +22,7 @@ from diagnose.measure.buckets.names import namespaces_of, normalised, words_of
 from diagnose.measure.buckets.neighbours import neighbours
 from diagnose.measure.host import Launches
 from diagnose.model.trace import Trace
-from diagnose.model.vocabulary import (
-    COLLECTIVE,
-    DENSE_GEMM,
-    DISPATCH,
-    ELEMENTWISE,
-    EXPERT_GEMM,
-    OPTIMIZER,
-    OTHER_BUCKET,
-    ROUTER,
-    CommKind,
-)
+from diagnose.model.vocabulary import COLLECTIVE, DENSE_GEMM, DISPATCH, ELEMENTWISE, EXPERT_GEMM, OPTIMIZER, OTHER_BUCKET, ROUTER, CommKind
 
 
 def families(names: pl.Series, kinds: pl.Series, taxonomy: Taxonomy) -> pl.Series:

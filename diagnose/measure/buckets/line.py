@@ -207,9 +207,7 @@ def decisions(
     place = where.cast(pl.Enum(line.buckets)).to_physical().cast(pl.UInt16)
     choice = _RULES.index(rule) * len(line.buckets) * _KINDS + place * _KINDS + of_kind + 1
     return frame.select(
-        "at",
-        choice.cast(pl.UInt16).alias("choice"),
-        (pl.lit(int(sign)) if isinstance(sign, Sign) else sign).cast(pl.UInt8).alias("sign"),
+        "at", choice.cast(pl.UInt16).alias("choice"), (pl.lit(int(sign)) if isinstance(sign, Sign) else sign).cast(pl.UInt8).alias("sign")
     )
 
 

@@ -265,10 +265,7 @@ def _inferred(work: pl.DataFrame, until: pl.Series) -> list[pl.DataFrame]:
     unique = pl.concat(guesses).unique("dst", keep="first", maintain_order=True)
     watched = _watched(work, late.join(unique, left_on="op", right_on="dst", how="anti"))
     early = watched.with_columns(pl.lit(0, dtype=pl.Int64).alias("lag"))
-    return [
-        *(_edges(part, "event", inferred=True) for part in (unique, watched)),
-        _edges(early, "event", after="start", inferred=True),
-    ]
+    return [*(_edges(part, "event", inferred=True) for part in (unique, watched)), _edges(early, "event", after="start", inferred=True)]
 
 
 def _watched(work: pl.DataFrame, late: pl.DataFrame) -> pl.DataFrame:

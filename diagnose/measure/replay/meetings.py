@@ -68,10 +68,7 @@ def replayed_together(graphs: Sequence[Graph], meetings: Meetings, *, waiting: b
     meeting_of = _members(graphs, meetings, firsts)
     begins, ends, broken = _worked_off(graphs, firsts, meeting_of, waiting=waiting)
     times = tuple(
-        Times(
-            start=pl.Series("start", begins[first:last], dtype=pl.Int64),
-            end=pl.Series("end", ends[first:last], dtype=pl.Int64),
-        )
+        Times(start=pl.Series("start", begins[first:last], dtype=pl.Int64), end=pl.Series("end", ends[first:last], dtype=pl.Int64))
         for first, last in pairwise(firsts)
     )
     return Together(times=times, broken=frozenset(broken))

@@ -82,12 +82,7 @@ def threads_of(trace: Trace, work: pl.DataFrame, host: HostActivity, rules: Host
 def _calls_of(issued: pl.DataFrame, begun: pl.DataFrame) -> pl.Series:
     """The call of `begun` (calls by their begin) that launched each operation of `issued` (by their calls); null where not known."""
     found = issued.select("thread", "call_start").join_asof(
-        begun,
-        left_on="call_start",
-        right_on="began",
-        by="thread",
-        strategy="backward",
-        check_sortedness=False,
+        begun, left_on="call_start", right_on="began", by="thread", strategy="backward", check_sortedness=False
     )
     return found.select(pl.when(pl.col("call_start") <= pl.col("returned")).then("call")).to_series()
 
@@ -140,19 +135,11 @@ def _held(
         .unique(["start", "end", "name_id"], keep="first", maintain_order=True)
     )
     inside = waited.join(threads, on=["start", "end", "name_id"], how="inner").sort("start")
-    found = inside.join_asof(
-        begun,
-        left_on="start",
-        right_on="began",
-        by="thread",
-        strategy="backward",
-        check_sortedness=False,
-    ).filter((pl.col("awaited_end") > pl.col("began")) & (pl.col("awaited_end") <= pl.col("returned")))
+    found = inside.join_asof(begun, left_on="start", right_on="began", by="thread", strategy="backward", check_sortedness=False).filter(
+        (pl.col("awaited_end") > pl.col("began")) & (pl.col("awaited_end") <= pl.col("returned"))
+    )
     syncs = found.select(
-        "call",
-        pl.col("awaited").alias("op"),
-        pl.col("awaited_end").alias("freed"),
-        *_waits("awaited", inferred=pl.col("guessed")),
+        "call", pl.col("awaited").alias("op"), pl.col("awaited_end").alias("freed"), *_waits("awaited", inferred=pl.col("guessed"))
     )
     drained = (
         _last_ended(freeing, issued)
@@ -195,12 +182,7 @@ def _queue(calls: pl.DataFrame, launching: pl.DataFrame) -> pl.DataFrame:
 
 
 def _awaited(
-    items: pl.DataFrame,
-    calls: pl.DataFrame,
-    held: pl.DataFrame,
-    pieces: pl.DataFrame,
-    queued: pl.DataFrame,
-    found_done: pl.DataFrame,
+    items: pl.DataFrame, calls: pl.DataFrame, held: pl.DataFrame, pieces: pl.DataFrame, queued: pl.DataFrame, found_done: pl.DataFrame
 ) -> pl.DataFrame:
     """What items wait for on the device, those that found it done included: a faster host would have to wait."""
     columns = ["op", "item", "kind", "after", "inferred"]
@@ -288,8 +270,7 @@ def _gaps(calls: pl.DataFrame, computing: pl.Series) -> pl.DataFrame:
         before.join(turns, on="call", how="left", maintain_order="left")
         .with_columns(pl.col("after").is_not_null().alias("handover"))
         .with_columns(
-            pl.coalesce("after", "before").alias("before"),
-            pl.when("handover").then("after_end").otherwise("start").alias("start"),
+            pl.coalesce("after", "before").alias("before"), pl.when("handover").then("after_end").otherwise("start").alias("start")
         )
         .select("call", "thread", "before", "start", "end", "handover")
         .filter(pl.col("before").is_not_null())
@@ -482,13 +463,7 @@ def _begun(items: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:
     return (
         heads.select(pl.col("item").alias("dst"), "start")
         .sort("start")
-        .join_asof(
-            before.sort("end"),
-            left_on="start",
-            right_on="end",
-            strategy="backward",
-            coalesce=False,
-        )
+        .join_asof(before.sort("end"), left_on="start", right_on="end", strategy="backward", coalesce=False)
         .filter(pl.col("src").is_not_null() & (pl.col("src") != pl.col("dst")))
         .select("src", "dst", pl.lit("handover", dtype=EdgeKind).alias("kind"), pl.lit(value=True).alias("inferred"))
     )

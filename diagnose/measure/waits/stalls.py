@@ -486,8 +486,7 @@ def _handovers(pieces: pl.DataFrame, beside: pl.DataFrame) -> pl.DataFrame:
     by_gap = (
         pieces.group_by("index", "op")
         .agg(
-            pl.col("ns").filter(pl.col("cause") == "dependency_stalled").sum().alias("all"),
-            pl.col("transport", "host_copy", "host").any(),
+            pl.col("ns").filter(pl.col("cause") == "dependency_stalled").sum().alias("all"), pl.col("transport", "host_copy", "host").any()
         )
         .join(beside.group_by("index", "op").agg(pl.col("ns").sum().alias("beside")), on=["index", "op"], how="left", nulls_equal=True)
         .with_columns(

@@ -159,8 +159,7 @@ def _judged(
         return judged, scales
     seen = judged.comparability
     return replace(
-        judged,
-        comparability=structs.replace(seen, comparable=False, anyway=anyway, mismatches=(*seen.mismatches, *further)),
+        judged, comparability=structs.replace(seen, comparable=False, anyway=anyway, mismatches=(*seen.mismatches, *further))
     ), scales
 
 

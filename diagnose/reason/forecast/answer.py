@@ -15,15 +15,7 @@ from diagnose.model.vocabulary import CAPTURE
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.forecast.categories import drawn
 from diagnose.reason.forecast.configured import as_configured
-from diagnose.reason.forecast.outcome import (
-    Replays,
-    asked,
-    categories_of,
-    ingredients_of,
-    per_step,
-    sequence,
-    steps_of,
-)
+from diagnose.reason.forecast.outcome import Replays, asked, categories_of, ingredients_of, per_step, sequence, steps_of
 from diagnose.reason.forecast.plan import Compatible, Search, search
 from diagnose.reason.forecast.questions import Free, Question, fix_question, free_questions, rank_questions
 from diagnose.reason.plan import of_numerics

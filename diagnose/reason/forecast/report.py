@@ -51,8 +51,7 @@ def with_forecasts(
         forecast_scope=_scope(document, replays),
         findings=tuple(
             structs.replace(
-                finding,
-                fixes=tuple(structs.replace(fix, forecast=_stretched(alone.get(fix.id), of_steps)) for fix in finding.fixes),
+                finding, fixes=tuple(structs.replace(fix, forecast=_stretched(alone.get(fix.id), of_steps)) for fix in finding.fixes)
             )
             for finding in document.findings
         ),

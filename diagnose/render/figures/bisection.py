@@ -44,12 +44,7 @@ def figures(document: Bisection) -> Iterator[Figure]:
         key="metric",
         title=f"{capitalised(story.metric(document.metric))} over the {document.kind}",
         caption=_caption(document, bool(skipped), bool(steps)),
-        x=Axis(
-            title=f"{good} → place in the order ({document.kind}) → {bad}",
-            low=0.3,
-            high=len(document.candidates) + 0.7,
-            whole=True,
-        ),
+        x=Axis(title=f"{good} → place in the order ({document.kind}) → {bad}", low=0.3, high=len(document.candidates) + 0.7, whole=True),
         y=Axis(
             title=unit_name(document.unit),
             low=scaled(document.unit, bottom - 0.05 * (high - low)),

@@ -7,19 +7,7 @@ from diagnose.knowledge.rulebook import Platform
 from diagnose.knowledge.settings import JobSettings, SettingSpec
 from diagnose.model.ledger import CODES
 from diagnose.render import units, words
-from diagnose.render.knowledge.entries import (
-    Catalogue,
-    Code,
-    Entry,
-    Line,
-    Part,
-    Span,
-    expression,
-    items,
-    paragraph,
-    rows,
-    users,
-)
+from diagnose.render.knowledge.entries import Catalogue, Code, Entry, Line, Part, Span, expression, items, paragraph, rows, users
 
 _UNIT = {
     "ns": "nanoseconds per step",
@@ -70,11 +58,7 @@ def setting(know: Catalogue, key: str) -> Entry:
         about=f"job setting, {'a version (2.6.0 is 2006000 in conditions)' if spec.type == 'version' else spec.type}; conditions read it as job_{key}",
         brief=spec.type,
         parts=(
-            *rows(
-                "keys",
-                ("where", "keys"),
-                ((title, Line(*_keys(found, flags=flags))) for title, flags, found in keys if found),
-            ),
+            *rows("keys", ("where", "keys"), ((title, Line(*_keys(found, flags=flags))) for title, flags, found in keys if found)),
             *(paragraph("several keys with different values", _COMBINE[spec.combine]) if several else []),
             *paragraph("default", *_default(spec, table)),
             *expression("where it is left out, derived from", spec.derive),

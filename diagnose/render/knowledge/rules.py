@@ -183,11 +183,7 @@ def wall_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
 
 
 PHASES = ("fit", "scale", "profile", "retune")
-_GATE = {
-    "hard": "",
-    "known": " (blocks only where it is known)",
-    "note": " (a note, never blocks)",
-}  # what a reader expects needs no words
+_GATE = {"hard": "", "known": " (blocks only where it is known)", "note": " (a note, never blocks)"}  # what a reader expects needs no words
 
 
 def order(know: Catalogue) -> list[str]:

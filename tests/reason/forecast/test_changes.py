@@ -271,11 +271,7 @@ def test_delayed_work_runs_where_the_stream_waits() -> None:
 
 def micro_batch(number: int, phase: str) -> list[tuple[str, dict[str, Any]]]:
     name = f"{phase[0]}{number}"
-    return [
-        op(f"{name}before", 10, 10, phase),
-        op(f"{name}exchange", 20_000, 20, phase, comm="expert"),
-        op(f"{name}after", 10, 10, phase),
-    ]
+    return [op(f"{name}before", 10, 10, phase), op(f"{name}exchange", 20_000, 20, phase, comm="expert"), op(f"{name}after", 10, 10, phase)]
 
 
 def test_the_exchange_of_one_micro_batch_beside_compute_of_its_neighbour() -> None:
