@@ -3,12 +3,13 @@
 import json
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from diagnose import pipeline
 from diagnose.bisect.history import Captured, gradual, history
 from diagnose.bisect.model import load_numbers
 from diagnose.bisect.search import Answer, Measurement, Question, State, advise
@@ -219,3 +220,17 @@ def test_refused(
     monkeypatch.chdir(tmp_path)
     assert main(["history", *arguments]) == code
     assert said in capsys.readouterr().err
+
+
+def test_the_command_of_a_script_is_that_which_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, object] = {}
+
+    def each(captures: list[list[Path]], **options: object) -> Iterator[InputError]:
+        asked.update(options)
+        yield from (InputError("It is empty.") for _ in captures)
+
+    monkeypatch.setattr(pipeline, "diagnose_each", each)
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_text("[]")
+    assert main(["history", str(tmp_path), "--config", "job.sh", "--command", "2", "--rank", "3"]) == 3
+    assert (asked["config"], asked["command"], asked["rank"]) == (Path("job.sh"), "2", 3)
