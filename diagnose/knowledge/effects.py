@@ -24,7 +24,7 @@ SELECT_COLUMNS: Mapping[str, pl.DataType] = {
     "role": pl.String(),
     "phase": pl.String(),
     "comm": pl.String(),  # of transport: what it is for, such as expert
-    "collective": pl.String(),  # of transport: what it does, such as all-reduce (an id of exchanges.yaml)
+    "exchange": pl.String(),  # of transport: what it does, such as all-reduce (an id of exchanges.yaml)
     "operation": pl.String(),  # what the kernel does, such as gemm
     "backend": pl.String(),  # library of an exchange
     "copy": pl.String(),  # of a copy: h2d, d2h, d2d

@@ -27,7 +27,7 @@ from diagnose.measure.moe_layer import moe_layer
 from diagnose.measure.phases import StartUp, with_first_steps
 from diagnose.measure.replay.build import graph_of
 from diagnose.measure.replay.excerpt import cut, excerpt
-from diagnose.measure.replay.graph import TRAITS, Graph, Kept, kept
+from diagnose.measure.replay.graph import Graph, Kept, kept
 from diagnose.measure.step_classes import Classes, step_classes, user_ranges
 from diagnose.measure.step_host import step_ranges
 from diagnose.measure.steps import StepWindows, inside_windows, per_window
@@ -38,7 +38,7 @@ from diagnose.measure.waits.leads import claims, host_limited, recompute_restart
 from diagnose.measure.waits.stalls import Causes, blocking, stalls
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import Device, Trace
-from diagnose.model.vocabulary import EVIDENCE, PHASES
+from diagnose.model.vocabulary import CAST, EVIDENCE, FP32_PRODUCT, PHASES, UNFUSED_ATTENTION
 
 SHOWN_HOST_COSTS = 20
 Row = Mapping[str, Any]
@@ -260,12 +260,8 @@ def kernel_traits(trace: Trace, inside: pl.DataFrame, features: Features) -> dic
         proof = names.filter(pl.col("text").is_in(sorted(matching(features[feature], names["text"].to_list()))))["id"]
         return inside.filter((pl.col("role") == "compute") & pl.col("name_id").is_in(proof.implode()))["op"]
 
-    found = {
-        "fp32_product": named("fp32_product"),
-        "cast": named("cast"),
-        "unfused_attention": inside["op"].filter(unfused_attention(inside)),
-    }
-    return {trait: found[trait] for trait in TRAITS}
+    attention = inside["op"].filter(unfused_attention(inside))
+    return {FP32_PRODUCT: named(FP32_PRODUCT), CAST: named(CAST), UNFUSED_ATTENTION: attention}
 
 
 def measure_device(

@@ -27,7 +27,7 @@ from diagnose.measure.waits.host_costs import long_gaps
 from diagnose.measure.waits.stalls import Stalls
 from diagnose.model.intervals import merge, overlaps
 from diagnose.model.trace import Device, OpKind, Trace
-from diagnose.model.vocabulary import ATTENTION, ELEMENTWISE, EXPERT_GEMM, ROUTER, VISION_ENCODER
+from diagnose.model.vocabulary import ATTENTION, CAST, ELEMENTWISE, EXPERT_GEMM, ROUTER, VISION_ENCODER
 
 KEPT = 400  # rows of one device; our own choice: steps of training seldom run more names, and the rest has little work
 Role = pl.Enum(["compute", "transport", "packing", "copy"])
@@ -380,7 +380,7 @@ def step_counts(
         (pl.col("copy_kind") == "p2p").sum().alias("peer_copies_per_step"),
         pl.col("bytes").filter(pl.col("copy_kind") == "d2h").sum().alias("copy_d2h_bytes"),
     )
-    chained = pointwise_chains(inside, traits["cast"])
+    chained = pointwise_chains(inside, traits[CAST])
     table = per_window(windows, by_ops, _busy(inside, windows, traits), chained, host_counts(host, windows), long_gaps(found))
     return table.with_columns(pl.exclude("index", *_MAY_LACK).fill_null(0))
 

@@ -49,6 +49,10 @@ METHOD_BUCKETS = (
     ROUTER,
     VISION_ENCODER,
 )
+# What is known of an operation beyond its class: a product on FP32 cores, a copy into another type, a part of attention step by step.
+Trait = Literal["fp32_product", "cast", "unfused_attention"]
+TRAITS: tuple[Trait, ...] = get_args(Trait)
+FP32_PRODUCT, CAST, UNFUSED_ATTENTION = TRAITS
 Phase = Literal["forward", "backward", "recompute", "optimizer"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 MoePart = Literal[

@@ -12,8 +12,9 @@ from dataclasses import replace
 
 import polars as pl
 
-from diagnose.knowledge.exchanges import ExchangeNames, operation_of
+from diagnose.knowledge.exchanges import ExchangeNames
 from diagnose.knowledge.taxonomy import HostRules
+from diagnose.measure.exchanges import exchanges_named
 from diagnose.measure.host import HostActivity
 from diagnose.measure.replay.graph import EDGES, NODES, STEPS, Graph, by_row
 from diagnose.measure.replay.links import Links, links
@@ -56,7 +57,7 @@ def graph_of(
     del found
     begins, ends = (pl.concat([threads.items[edge], shown[edge]], rechunk=True) for edge in ("start", "end"))
     edges, order, places = _in_order(begins, ends, edges)
-    own = _of_ops(shown, classes, lost, traits, _collectives(shown, classes, trace, exchanges))
+    own = _of_ops(shown, classes, lost, traits, exchanges_named(shown, classes, trace, exchanges))
     nodes = _nodes(shown, threads, own, order)
     del threads
     begins, spent = begins.gather(order), (ends - begins).gather(order)
@@ -139,7 +140,7 @@ def _nodes(work: pl.DataFrame, threads: Threads, told: tuple[pl.DataFrame, pl.Da
 
 
 def _of_ops(
-    work: pl.DataFrame, classes: pl.DataFrame, lost: pl.DataFrame, traits: Mapping[str, pl.Series], collective: pl.Series
+    work: pl.DataFrame, classes: pl.DataFrame, lost: pl.DataFrame, traits: Mapping[str, pl.Series], named: pl.Series
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """What is told of each operation alone, and what of the host's work for it, too."""
     here = lost.filter(pl.col("op") < work.height)  # others lie behind the last kept step
@@ -148,27 +149,12 @@ def _of_ops(
         "class_id",
         pl.col("copy_kind").alias("copy"),
         _replayed(work).alias("replayed"),
-        collective,
+        named.cast(NODES["exchange"]).alias("exchange"),
         *(pl.col("op").is_in(ops.implode()).alias(trait) for trait, ops in traits.items()),
     )
     kinds = classes.select("class_id", pl.when(pl.col("role") == "transport").then(pl.col("kind")).cast(NODES["comm"]).alias("comm"))
     comm = work.select("class_id").join(kinds, on="class_id", how="left", maintain_order="left")["comm"]
     return own, work.select(pl.col("bucket").cast(NODES["bucket"]), "role", "phase", comm)
-
-
-def _collectives(work: pl.DataFrame, classes: pl.DataFrame, trace: Trace, names: ExchangeNames) -> pl.Series:
-    """What each exchange does, by the library's description of it or its kernel's name; null for what is none."""
-    kinds = classes.filter(pl.col("role") == "transport").select("class_id", "kind")
-    described = trace.payloads.select(pl.col("id").alias("payload_id"), pl.col("collective").cast(pl.String))
-    ran = work.select("class_id", "payload_id", "name_id")
-    distinct = ran.unique().join(kinds, on="class_id").join(described, on="payload_id", how="left")
-    text = dict(trace.names.select("id", "text").join(distinct.select(pl.col("name_id").alias("id")), on="id", how="semi").iter_rows())
-    found = [
-        operation_of(names, kind, collective, str(text.get(name, ""))).id
-        for kind, collective, name in distinct.select("kind", "collective", "name_id").iter_rows()
-    ]
-    told = distinct.select(*ran.columns, pl.Series("collective", found, dtype=pl.String).cast(NODES["collective"]))
-    return ran.join(told, on=ran.columns, how="left", nulls_equal=True, maintain_order="left")["collective"]
 
 
 def _replayed(work: pl.DataFrame) -> pl.Series:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_args
 import polars as pl
 
 from diagnose.model.trace import CopyKind
-from diagnose.model.vocabulary import PHASES, Role
+from diagnose.model.vocabulary import PHASES, TRAITS, Role
 
 NODE_KINDS = ("host", "call", "op")  # host work between calls; a host call, or the return of one that waited; a device operation
 EDGE_KINDS = (
@@ -28,8 +28,6 @@ EDGE_KINDS = (
     "device",  # compute that fills the device begins once other such compute on another stream is done
     "meeting",  # a collective begins its work once its last member has come
 )
-# What is known of an operation beyond its class: a product on FP32 cores, a copy into another type, a part of attention step by step.
-TRAITS = ("fp32_product", "cast", "unfused_attention")
 NodeKind, EdgeKind, After = pl.Enum(NODE_KINDS), pl.Enum(EDGE_KINDS), pl.Enum(["start", "end"])
 Roles = pl.Enum(get_args(Role))
 
@@ -49,7 +47,7 @@ NODES: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "role": Roles,
     "phase": pl.Enum(PHASES),
     "comm": pl.Categorical(),  # kind of exchange, of transport
-    "collective": pl.Categorical(),  # what it does, of transport: an id of exchanges.yaml
+    "exchange": pl.Categorical(),  # what it does, of transport: an id of exchanges.yaml
     "copy": CopyKind,  # of a copy: between host and device, or inside it
     "cause": pl.Categorical(),  # what the host was doing: one of `waits.stalls.HOST_CAUSES`: launch, host_sync, allocator, gc …; null for operations
     "replayed": pl.Boolean,  # launched by a CUDA graph, after its first node

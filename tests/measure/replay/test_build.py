@@ -147,7 +147,7 @@ def test_a_collective_is_told_by_its_description_where_its_kernel_names_none(des
     trace = replace(seen.trace, payloads=payload, names=seen.trace.names.with_columns(generic), ops=seen.trace.ops.with_columns(of_payload))
     (device,) = replace(seen, trace=trace, classified=replace(seen.classified, payload_id=of_payload)).measure(replay=True)
     assert device.graph is not None
-    assert device.graph.nodes.filter(~HOST)["collective"].cast(pl.String).to_list() == [None, told]
+    assert device.graph.nodes.filter(~HOST)["exchange"].cast(pl.String).to_list() == [None, told]
 
 
 def test_operations_have_the_traits_that_facts_count() -> None:
