@@ -150,7 +150,7 @@ def _lane(row: Mapping[str, Any], trace: Trace, names: ExchangeNames) -> Lane:
 
 
 def exchanges_named(work: pl.DataFrame, classes: pl.DataFrame, trace: Trace, names: ExchangeNames) -> pl.Series:
-    """What each exchange of `work` does (String, an id of exchanges.yaml): by the library's description, else its kernel's name; else null."""
+    """What each exchange of `work` does (String, an id of exchanges.yaml), by its description or its kernel's name; null for others."""
     kinds = classes.filter(pl.col("role") == "transport").select("class_id", "kind")
     described = trace.payloads.select(pl.col("id").alias("payload_id"), pl.col("collective").cast(pl.String))
     ran = work.select("class_id", "payload_id", "name_id")
