@@ -156,22 +156,35 @@ class _Function:
                     self.assigned(target, None, sure=False)
                 case ast.Return(value=ast.expr() as value):
                     self.result = self.configuration(value) if sure or self.result is None else self.result
-                case ast.With(body=inner):
+                case ast.With(items=items, body=inner):
+                    for item in items:
+                        self.assigned(item.optional_vars, None, sure=False)
                     self.block(inner, sure=sure)
-                case ast.If(body=inner, orelse=other):
+                case ast.If(body=inner, orelse=other) | ast.While(body=inner, orelse=other):
                     self.block([*inner, *other], sure=False)
-                case ast.For(body=inner) | ast.While(body=inner) | ast.Try(body=inner):
-                    self.block(inner, sure=False)
+                case ast.For(target=target, body=inner, orelse=other):
+                    self.assigned(target, None, sure=False)
+                    self.block([*inner, *other], sure=False)
+                case ast.Try(body=inner, handlers=handlers, orelse=other, finalbody=last):
+                    self.block([*inner, *(one for handler in handlers for one in handler.body), *other], sure=False)
+                    self.block(last, sure=sure)
+                case ast.Match(cases=cases):
+                    self.block([one for case in cases for one in case.body], sure=False)
                 case ast.Expr(value=ast.Call() as call):
                     self.changed(call, sure=sure)
                 case _:
                     pass
 
-    def assigned(self, target: ast.expr, value: ast.expr | None, *, sure: bool) -> None:
-        path = _path(target)
-        if path is None:
+    def assigned(self, target: ast.expr | None, value: ast.expr | None, *, sure: bool) -> None:
+        if isinstance(target, ast.Tuple | ast.List):
+            alike = isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts)
+            for place, one in enumerate(target.elts):
+                self.assigned(one, value.elts[place] if alike and isinstance(value, ast.Tuple | ast.List) else None, sure=sure and alike)
             return
-        name, *keys = path
+        path = None if target is None else _path(target)
+        if target is None or path is None:
+            return
+        name, *keys = self.meant(path)
         if not keys:
             self.configs.pop(name, None)
             self.values.pop(name, None)
@@ -189,8 +202,18 @@ class _Function:
         else:
             held[key] = self.leaf(key, f"{UNRESOLVED} (set under a condition)", target)
 
+    def meant(self, path: list[str]) -> list[str]:
+        """The place of a value where its first name stands for a part of a configuration: model.x behind model = cfg.model."""
+        part = self.values.get(path[0])
+        whole = _path(part) if len(path) > 1 and isinstance(part, ast.Attribute) else None
+        return path if whole is None or whole[0] not in self.configs else [*whole, *path[1:]]
+
     def changed(self, call: ast.Call, *, sure: bool) -> None:
         """A function that a configuration, or a part of one, is handed to: what it sets where it is at hand, else it may set anything."""
+        if _called(call) == "setattr" and len(call.args) == 3 and isinstance(call.args[1], ast.Constant):
+            part = ast.Attribute(value=call.args[0], attr=str(call.args[1].value), ctx=ast.Store())
+            self.assigned(ast.copy_location(part, call), call.args[2], sure=sure)
+            return
         for place, one in enumerate(call.args):
             name, *keys = _path(one) or [""]
             held = self.configs.get(name)

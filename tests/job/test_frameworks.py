@@ -276,6 +276,73 @@ def small_pretrain_config() -> ConfigContainer:
     assert not any(one.source == "default" for one in job.settings.values())
 
 
+RECIPE = """from megatron.bridge.training.config import ConfigContainer
+NUMBER = 4
+
+def small_config(size=4) -> ConfigContainer:
+    cfg = base()
+    cfg.model.num_layers = 7
+    n = 7
+"""
+
+
+def layers(*body: str) -> object:
+    """What a recipe leaves as its number of layers; None where that is not known."""
+    return parse_job(RECIPE + "".join(f"    {line}\n" for part in body for line in part.splitlines()) + "    return cfg\n").get(
+        "num_layers"
+    )
+
+
+@for_each("written", "2 + 2", "9 - 5", "2 * 2", "9 // 2", "2 ** 2", "-(-4)", "(4)", "NUMBER", "size", "NUMBER + size * 2 - 8", "True + 3")
+def test_a_recipe_s_numbers_are_calculated_as_python_does(written: str) -> None:
+    assert eval(written, {"NUMBER": 4, "size": 4}) == 4  # noqa: S307 - of the lines above
+    assert layers(f"cfg.model.num_layers = {written}") == 4
+
+
+@for_each("written", "8 / 2", "4 // 0", "4 if size else 5", "int('4')", "2 ** 64", "'4' + ''", "n[0]", "other", "size.x", "lambda: 4")
+def test_what_a_recipe_calculates_otherwise_is_not_known(written: str) -> None:
+    assert layers(f"cfg.model.num_layers = {written}") is None
+
+
+SET = "cfg.model.num_layers = 4"
+UNSURE = (
+    *(f"if size:\n    {SET}", f"if size:\n    pass\nelse:\n    {SET}", f"while size:\n    {SET}"),
+    *(f"for n in []:\n    {SET}", f"for n in []:\n    pass\nelse:\n    {SET}", f"match size:\n    case 4:\n        {SET}"),
+    *(
+        f"try:\n    {SET}\nexcept E:\n    pass",
+        f"try:\n    pass\nexcept E:\n    {SET}",
+        f"try:\n    pass\nexcept E:\n    pass\nelse:\n    {SET}",
+    ),
+    "cfg.model.num_layers += 1",
+    *(
+        f"{line}\ncfg.model.num_layers = n"
+        for line in ("n += 1", "if size:\n    n = 4", "for n in [4]:\n    pass", "with f() as n:\n    pass")
+    ),
+    *(f"{line}\ncfg.model.num_layers = n" for line in ("n, m = f()", "n, *m = 4, 5, 6")),
+)
+
+
+@for_each("statement", *UNSURE)
+def test_what_a_recipe_may_set_is_not_known(statement: str) -> None:
+    assert layers(statement) is None
+
+
+@for_each(
+    "statement",
+    *(
+        SET,
+        "cfg.model.num_layers: int = 4",
+        f"with f():\n    {SET}",
+        f"try:\n    pass\nfinally:\n    {SET}",
+        "m = cfg.model\nm.num_layers = 4",
+    ),
+    *("setattr(cfg.model, 'num_layers', 4)", "n = 4\ncfg.model.num_layers = n", "m, n = 5, 4\ncfg.model.num_layers = n"),
+    *("cfg.model.num_layers, m = 4, 5", "cfg.train.x = cfg.model.num_layers = 4", "cfg.model.num_layers += 1\ncfg.model.num_layers = 4"),
+)
+def test_what_a_recipe_sets_last_holds(statement: str) -> None:
+    assert layers(statement) == 4
+
+
 def test_a_recipe_that_a_command_names_is_read_from_the_package_beside_it(tmp_path: Path) -> None:
     """As Megatron-Bridge loads it: the benchmark's function before the library's of the same name, options of the command over both."""
     files = {
