@@ -248,6 +248,10 @@ class Expected(Struct, frozen=True, kw_only=True):
     source: str
 
 
+NOT_WAITED_FOR = "what it would shorten is not waited for, or other work is waited for in its place."
+WINS_NOTHING = f"Replayed, it wins nothing: {NOT_WAITED_FOR}"  # the reason of a step of the plan that has no forecast for that
+
+
 class Displaced(Struct, frozen=True, kw_only=True):
     """Of the time that a change frees per step (`freed_ns`) the part that becomes another exclusive category: time is not won by that."""
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 from rich.cells import cell_len
 
-from diagnose.document.diagnosis import Change, Diagnosis, Identity, PlanStep, decode
+from diagnose.document.diagnosis import NOT_WAITED_FOR, WINS_NOTHING, Change, Diagnosis, Displaced, Identity, PlanStep, StepForecast, decode
 from diagnose.errors import InputError
 from diagnose.pipeline import diagnose
 from diagnose.reason.plan import settings, written
@@ -280,3 +280,45 @@ def test_a_job_file_is_asked_for_only_where_there_is_none_and_it_would_decide_so
         (structs.replace(known, plan=(), job=None), False),
     ):
         assert ("decide" in dict(answer.commands(document).rows)) == asked
+
+
+def foreseen(likely: int, **told: Any) -> dict[str, Any]:
+    """A step of 100 ms that becomes so many."""
+    low, high = (round(1_000_000 * likely * by) for by in (0.99, 1.01))
+    span = {"now_ns": 100_000_000, "low_ns": low, "likely_ns": 1_000_000 * likely, "high_ns": high, "basis": "assumed"}
+    return {"forecast": StepForecast(**span, **told)}
+
+
+@for_each(
+    "steps, said",
+    ([{"no_forecast": WINS_NOTHING}], f"Forecast: 1 wins nothing: {NOT_WAITED_FOR}"),
+    (
+        [{"no_forecast": WINS_NOTHING}, {"no_forecast": "Not known."}],
+        f"Forecast: 1 wins nothing: {NOT_WAITED_FOR} Of 2 only the bound is known.",
+    ),
+    ([{"no_forecast": "Not known."}], "No forecast, only bounds: Not known."),
+    (
+        [foreseen(80), {"no_forecast": WINS_NOTHING}, {"no_forecast": "Not known."}, {"no_forecast": WINS_NOTHING}],
+        "Forecast: 100.0 ms → 80 ms (79–81) with 1. Then 2 and 4 win nothing. Of 3 only the bound is known.",
+    ),
+    (
+        [foreseen(96, displaced=Displaced(category="launch_starved", ns=36_000_000, freed_ns=40_000_000))],
+        "Forecast: 100.0 ms → 96 ms (95–97) with 1. Of 40.0 ms that 1 frees, 36.0 ms become launch-bound.",
+    ),
+)
+def test_the_forecast_of_a_plan_in_a_sentence(steps: list[dict[str, Any]], said: str) -> None:
+    plan = tuple(PlanStep(**{**STEP, "fix": f"X-{place}"}, **told) for place, told in enumerate(steps))
+    assert answer.plan(structs.replace(minimal(), plan=plan)).forecast == said
+
+
+def test_steps_that_the_screen_has_no_room_for_are_named(demo: Diagnosis) -> None:
+    """The forecast speaks of every step."""
+    long = tuple(PlanStep(**{**STEP, "fix": f"X-{place}", "needs": ("word " * 60,)}) for place in range(12))
+    lines = write(structs.replace(demo, plan=long), "text", Options(width=100)).splitlines()
+    shown = [line.split()[0] for line in lines if re.match(r" \d+  ", line)]
+    (told,) = [line for line in lines if line.endswith(" with -v")]
+    assert len(lines) <= LINES[100]
+    assert [*shown, *told.removesuffix(" with -v").strip().split(" and ")] == [str(number) for number in range(1, 13)]
+    assert not any(
+        line.endswith(" with -v") for line in write(structs.replace(demo, plan=long), "text", Options(width=100, detail=1)).splitlines()
+    )

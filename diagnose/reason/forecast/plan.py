@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 from msgspec import structs
 
-from diagnose.document.diagnosis import Displaced, PlanStep, StepForecast
+from diagnose.document.diagnosis import WINS_NOTHING, Displaced, PlanStep, StepForecast
 from diagnose.job import Job
 from diagnose.job.model import Setting
 from diagnose.knowledge.forecast import ForecastRules
@@ -22,7 +22,6 @@ from diagnose.reason.patch import after_all, framework_of, plan
 NOT_HERE = "More than a report replays by itself; `diagnose whatif` does."
 NOTHING = 0.0005  # of the step: less is not seen in a figure with tenths of a per cent
 FAR_BELOW = 0.5  # of its bound: a step that wins less says what becomes of the time, where that can be told
-_WINS_NOTHING = "Replayed, it wins nothing: what it would shorten is not waited for, or other work is waited for in its place."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +196,7 @@ def _with_forecast(
     if not replays.affordable([*chosen, question]):
         return structs.replace(step, no_forecast=NOT_HERE)
     if _saves(replays, [*chosen, question]) - _saves(replays, chosen) <= NOTHING * sum(replays.now.lengths):
-        return structs.replace(step, no_forecast=_WINS_NOTHING)
+        return structs.replace(step, no_forecast=WINS_NOTHING)
     found = forecast_of(replays, [*chosen, question])
     before = forecast_of(replays, chosen).likely_ns if chosen else found.now_ns
     if step.bound_ns is not None and before - found.likely_ns < FAR_BELOW * step.bound_ns:
@@ -236,7 +235,7 @@ def _best_first(group: Sequence[PlanStep], before: int) -> list[PlanStep]:
     `before`: the step (ns) without any of them, at its worst, which one that wins nothing leaves as it is.
     """
     first, *others = group
-    if first.forecast is None and first.no_forecast != _WINS_NOTHING:
+    if first.forecast is None and first.no_forecast != WINS_NOTHING:
         return list(group)
     limit = before if first.forecast is None else first.forecast.low_ns
     better = [

@@ -12,7 +12,7 @@ from itertools import accumulate
 from pathlib import PurePath
 
 from diagnose.document.device import StepBudget
-from diagnose.document.diagnosis import Diagnosis, Displaced, Identity, PlanSetting, PlanStep, StepForecast, WallBound
+from diagnose.document.diagnosis import NOT_WAITED_FOR, WINS_NOTHING, Diagnosis, Displaced, Identity, PlanSetting, PlanStep, StepForecast, WallBound
 from diagnose.document.forecast import Span
 from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL
 from diagnose.model.vocabulary import CAPTURE
@@ -418,16 +418,24 @@ def _forecast(document: Diagnosis, numbers: Mapping[str | None, str]) -> str:
     """The step after each change in a sentence, `116.0 ms → 98 ms (92–104) with 1 → …`; where nothing can be told, why not."""
     main = [one for one in document.plan if one.instead_of is None and one.fix is not None]
     told = [(numbers[one.fix], one.forecast) for one in main if one.forecast is not None]
+    nothing = [numbers[one.fix] for one in main if one.no_forecast == WINS_NOTHING]
+    rest = [numbers[one.fix] for one in main if one.forecast is None and numbers[one.fix] not in nothing]
+    unknown = f" Of {' and '.join(rest)} only the bound is known." if rest else ""
+    if nothing and not told:
+        return f"Forecast: {_win_nothing(nothing)}: {NOT_WAITED_FOR}{unknown}"
     if not told:
         why = document.no_forecast or next((one.no_forecast for one in main if one.no_forecast), "")
         return f"No forecast, only bounds: {why}" if why and main else ""
-    rest = [numbers[one.fix] for one in main if one.forecast is None]
     way = "".join(f" → {likely(found)} with {number}" for number, found in told)
-    without = f" Of {' and '.join(rest)} only the bound is known." if rest else ""
+    without = f" Then {_win_nothing(nothing)}." if nothing else ""
     doubt = next((f" {found.doubt}" for _, found in told if found.doubt), "")
     moved = "".join(_moved(number, found.displaced) for number, found in told if found.displaced is not None)
     scope = f" ({document.forecast_scope})" if document.forecast_scope else ""
-    return f"Forecast{scope}: {units.time(told[0][1].now_ns)}{way}.{moved}{without}{doubt}"
+    return f"Forecast{scope}: {units.time(told[0][1].now_ns)}{way}.{moved}{without}{unknown}{doubt}"
+
+
+def _win_nothing(numbers: Sequence[str]) -> str:
+    return f"{' and '.join(numbers)} {'wins' if len(numbers) == 1 else 'win'} nothing"
 
 
 def _moved(number: str, found: Displaced) -> str:
