@@ -38,6 +38,12 @@ NAMES = {
     "acme_halfxint3_tensorop_align8_kernel": "dense_gemm",
     "addbias_batched_kernel": "elementwise",
     "ema_step_kernel": "optimizer",
+    "acme_mlp_activation_backward_kernel": "activation",
+    "quantize_mmq_rows": "quantize",
+    "acme_grouped_linear_backward": "expert_gemm",
+    "permute_gemm_unpermute_kernel": "expert_gemm",
+    "hadamard_product_kernel": "elementwise",
+    "inner_product_kernel": "elementwise",
     # quantisation over the product that it feeds
     "void transformer_engine::group_row_col_rht_gemm_device_graph_safe<float>(int)": "quantize",
     "row_col_rht_gemm_device": "quantize",
