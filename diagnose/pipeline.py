@@ -77,8 +77,7 @@ def diagnose(
         doing=progress or silent,
         notice=notice or silent,
     )
-    with closing(measure_each(run, engine or HereEngine())) as stream:
-        outcomes = dict(stream)
+    outcomes = _outcomes(run, engine)
     measured = _measured(found, outcomes, run.doing)
     document = conclude(measured, prepared.job, prepared.knowledge, include_host_info=include_host_info, unprofiled_step_ns=unprofiled)
     if not forecasts:
@@ -87,6 +86,12 @@ def diagnose(
     return _with_forecasts(
         document, measured, prepared, run, [task for task in tasks if isinstance(outcomes[task.place], Measured)], engine
     )
+
+
+def _outcomes(run: Run, engine: Engine | None) -> dict[int, Measured | InputError]:
+    """What every task came to, by its place."""
+    with closing(measure_each(run, engine or HereEngine())) as stream:
+        return dict(stream)
 
 
 def _with_forecasts(
@@ -105,8 +110,7 @@ def _with_forecasts(
         graph = part.devices[row].graph
     else:
         again = replace(run, settings=replace(run.settings, replay=True), tasks=(replace(tasks[number], place=0),))
-        with closing(measure_each(again, engine or HereEngine())) as stream:
-            found = dict(stream)[0]
+        found = _outcomes(again, engine)[0]
         graph = found.devices[row].graph if isinstance(found, Measured) else None
         graph = None if graph is None else replace(graph, rank=part.devices[row].rank)
     return with_forecasts(
@@ -162,8 +166,7 @@ def whatif(
         doing=progress or silent,
         notice=notice or silent,
     )
-    with closing(measure_each(run, engine or HereEngine())) as stream:
-        outcomes = dict(stream)
+    outcomes = _outcomes(run, engine)
     measured = _measured(found, outcomes, run.doing)
     free = Free(remove=tuple(remove), scale=tuple(scale), detach=tuple(detach), link=link, no_wait=no_wait, gpu=gpu)
     searched = plan or not (fixes or free.any)  # only then the order of the report's plan counts, and only where numerics are in it

@@ -1,7 +1,5 @@
 """Launch scripts, statement by statement: each leaves 4 in L, as bash itself says, or what is not known; never another number."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

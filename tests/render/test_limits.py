@@ -1,7 +1,5 @@
 """What writers with little room leave out is counted: a list that just fits is shown whole, of a longer one the rest is a number."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Which kernel is which, and what changed of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 
