@@ -198,10 +198,12 @@ def _with_forecast(
     if _saves(replays, [*chosen, question]) - _saves(replays, chosen) <= NOTHING * sum(replays.now.lengths):
         return structs.replace(step, no_forecast=WINS_NOTHING)
     found = forecast_of(replays, [*chosen, question])
-    before = forecast_of(replays, chosen).likely_ns if chosen else found.now_ns
-    if step.bound_ns is not None and before - found.likely_ns < FAR_BELOW * step.bound_ns:
+    before = forecast_of(replays, chosen) if chosen else None
+    likely, low = (found.now_ns, found.now_ns) if before is None else (before.likely_ns, before.low_ns)
+    wins = likely - found.likely_ns
+    if step.bound_ns is not None and wins < FAR_BELOW * step.bound_ns:
         found = structs.replace(found, displaced=_displaced(replays, chosen, [*chosen, question]))
-    return _raised(structs.replace(step, forecast=found), before - found.low_ns, found.now_ns)
+    return _raised(structs.replace(step, forecast=found), max(wins, low - found.low_ns), found.now_ns)
 
 
 def _displaced(replays: Replays, before: Sequence[Question], after: Sequence[Question]) -> Displaced | None:

@@ -224,6 +224,14 @@ def test_a_step_that_wins_far_less_than_its_bound_says_what_becomes_of_the_time(
     assert (moved and (moved.category, moved.ns // MS, moved.freed_ns // MS)) == told
 
 
+def test_what_a_step_wins_at_most_is_its_own(rules: ForecastRules) -> None:
+    """The link before it may win 18 of 80 ms where it likely wins 15; without packing 10 more are won whatever that does."""
+    asked = {one.id: one for one in (HALF_LINK, NO_PACKING)}
+    steps = [planned("link"), structs.replace(planned("packing"), bound_ns=10 * MS, speedup_ceiling=80 / 70)]
+    (_, last), _ = foreseen(steps, asked.__getitem__, Replays(graph(), rules), Free4All())  # type: ignore[arg-type]
+    assert last.bound_ns == pytest.approx(10 * MS, rel=0.2)
+
+
 def test_an_alternative_that_wins_for_sure_goes_before_one_that_wins_nothing(rules: ForecastRules) -> None:
     idle, half = (question(name, "role = 'transport'", (by, by, by)) for name, by in (("idle", 1.0), ("half", 0.5)))
     asked = {one.id: one for one in (idle, half, NO_PACKING)}
