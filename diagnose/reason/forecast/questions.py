@@ -30,7 +30,7 @@ from diagnose.reason.walls import bounds as wall_bounds
 _NOTHING = "Nothing was forecast."
 _FACTOR = re.compile(r"(\d+(?:\.\d+)?)x?")
 # `KIND:VALUE` on the command line: the column of a SELECT that the value is looked up in.
-_COLUMNS = ("bucket", "cause", "comm", "role", "phase", "operation", "backend", "name")
+_COLUMNS = ("bucket", "cause", "comm", "exchange", "role", "phase", "operation", "backend", "name")
 
 
 @dataclass(frozen=True, kw_only=True)
