@@ -343,6 +343,26 @@ def test_another_amount_of_work_is_told_from_launches_and_what_they_do(case: str
     assert set(noted(agreed)) == {name for _, name in wanted}
 
 
+@for_each(
+    "times, attention, said, back",
+    ("often", 1, "are launched 1.50 times as often per step", "are launched 0.67 times as often per step"),
+    ("long", 4, "takes 2.00 times as long per launch", "takes 0.50 times as long per launch"),
+    ("long", 2, "takes 2.00 times as long per launch", "takes 0.50 times as long per launch"),
+)
+def test_another_amount_of_work_is_told_as_the_new_one_by_that_of_base(times: str, attention: int, said: str, back: str) -> None:
+    """What attention does grows faster than the tokens where it is the sequences that are longer."""
+    if times == "often":
+        rows = tuple((name, bucket, 3 * often // 2, ns) for name, bucket, often, ns in MODEL)
+    else:
+        rows = tuple((name, bucket, often, ns * (attention if bucket == "attention" else 2)) for name, bucket, often, ns in MODEL)
+    base, new = of(*MODEL, UPDATE), of(*rows, UPDATE)
+    for pair, text in (((base, new), said), ((new, base), back)):
+        (found,) = (one.text for one in run(*pair).comparability.mismatches if one.state == "refused")
+        assert text in found
+        assert ("(the sequence length)" in found) == (attention == 4)
+        assert ("(the batch or the sequence length)" in found) == (attention == 2)
+
+
 def whole(kernels: list[KernelUse], idle: int) -> Diagnosis:
     """A capture without steps."""
     work = sum(row.work_ns for row in kernels)

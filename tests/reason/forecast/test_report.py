@@ -14,12 +14,15 @@ from diagnose.knowledge.forecast import Report, Whatif
 from diagnose.measure.replay.excerpt import cut, excerpt, part
 from diagnose.measure.replay.graph import Graph
 from diagnose.reason.forecast.outcome import replayed
+from diagnose.reason.forecast.plan import Search
+from diagnose.reason.forecast.questions import Question
 from diagnose.render import Options, write
 from tests.builders.cases import for_each
 from tests.builders.graphs import small_graph
 from tests.builders.kineto import call, document, kernel
 from tests.builders.simulated import traces
 
+MS = 1_000_000
 PLENTY = Report(operations=8000, one_step=40000, work=40000, together=16, ranks=8)
 
 
@@ -155,6 +158,16 @@ def test_a_part_of_a_graph_has_whole_steps_that_take_as_long(operations: int, ke
     assert replayed(found).lengths == [100] * len(kept)
     assert found.nodes["step"].drop_nulls().unique().sort().to_list() == kept
     assert (found is whole) == (len(kept) == 4)
+
+
+def test_a_plan_names_the_fixes_of_which_only_a_bound_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = Question(id="COM-06", title="", refused="Nobody measured it.")
+    without = (replace(unknown, bounds={"one": 3 * MS, "other": 5 * MS}), replace(unknown, id="COM-02"))
+    monkeypatch.setattr("diagnose.reason.forecast.answer.search", lambda *_: Search(chosen=(), without=without, replays=1))
+    told = pipeline.whatif([trace(tmp_path, 0)], plan=True).refused
+    assert [(one.question, one.reason, one.next_step) for one in told if one.question] == [
+        ("COM-06", "Nobody measured it.", "At most its finding's bound: 5.0 ms per step.")
+    ]
 
 
 @pytest.mark.deep
