@@ -177,6 +177,7 @@ def test_sides_are_called_by_what_tells_them_apart(
     (["--baseline", "main"], "No new run was given."),
     (["--baseline", "main", "--base", "fast.json", "--new", "slow.json"], "A baseline stands for base, and --base names other runs."),
     (["--base", "fast.json", "slow.json"], "--new names no run."),
+    (["--base", "fast.json", "--new"], "--new names no run."),
     (["--new", "fast.json", "slow.json"], "--base names no run."),
     (["--base", "fast.json", "--new", "slow.json", "-q", "third.json"], "third.json stands on neither side."),
     (["--base", "fast.json", "fast.json", "--new", "slow.json"], "fast.json is named twice as a run of one side."),

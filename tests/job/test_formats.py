@@ -346,6 +346,8 @@ def test_where_more_flags_may_hide_there_are_no_defaults(more: str) -> None:
     ("L=5; for i in *.bin; do L=4; done", "--num-layers $L", None),
     ("D=$(cd /4/x/.. && pwd); L=${D#/}", "--num-layers $L", 4),
     ("D=$(cd && pwd); L=${D#/}", "--num-layers $L", None),
+    ("L=5; false && L=6\nL=4", "--num-layers $L", 4),
+    ("L=5\ntrue ||\n  L=6\nL=4", "--num-layers $L", 4),
     ("L=4; f() { L=5; }", "--num-layers $L", 4),
     ("cat <<EOF\nL=5\nEOF\nL=4", "--num-layers $L", 4),
     ("L=$((1/0))", "--num-layers $L", None),

@@ -166,6 +166,10 @@ def test_what_is_not_carried_out_is_not_known_rather_than_what_it_was() -> None:
     assert {body: text for body in NOT_KNOWN.strip().splitlines() if (text := held(body))} == {}
 
 
+def test_a_long_script_is_not_a_deep_one() -> None:
+    assert held("if true; then (L=5); fi\n" * 200 + "L=4") == "4"
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on the machine")
 def test_bash_says_so() -> None:
     bodies = f"{EXPANSIONS}{CALCULATIONS}{CONDITIONS}{COMMANDS}{NOT_KNOWN}".strip().splitlines()

@@ -194,6 +194,16 @@ def test_steps_of_two_lengths_widen_the_interval() -> None:
     assert said(two, [108.0, 100.1, 108.2, 107.8, 99.9]).result == "cannot_tell"
 
 
+def test_what_is_relative_is_the_same_in_any_unit() -> None:
+    """Steps of 100 that scatter by 2: in nanoseconds or in hours, 2 % of the level."""
+    base, new = [[98.0, 100, 102, 100, 98.5], [99.0, 101, 100, 102.5, 98]], [[112.0, 110, 113, 111, 112.5], [111.0, 114, 112, 110, 113]]
+    found, scaled = (decide(*([[one * by for one in run] for run in side] for side in (base, new))) for by in (1.0, 1e6))
+    told = [(one.within, one.between, one.relative, one.smallest, one.tolerance, one.result) for one in (found, scaled)]
+    assert told[0][:4] == pytest.approx(told[1][:4], rel=1e-6)
+    assert told[0][4:] == told[1][4:]
+    assert found.within == pytest.approx(0.02, rel=0.3)
+
+
 def test_nought_in_base_has_no_relative_change() -> None:
     found = said([0.0, 0, 0, 0], [5.0, 6, 5, 6])
     assert (found.relative, found.worse, found.smallest, found.result) == (None, None, None, "regression")
