@@ -3,7 +3,7 @@
     python -m benchmarks.mutations record                        # once: which quick tests reach which line (runs the quick suite)
     python -m benchmarks.mutations run --only code --count 60    # the quick tests that reach each mutated line
     python -m benchmarks.mutations run --only rules --count 60   # the quick tests of rules, settings and reasons
-    python -m benchmarks.mutations together --suite quick        # rules that survived these: the whole quick suite
+    python -m benchmarks.mutations together --suite quick        # what survived these: the whole quick suite
     python -m benchmarks.mutations together --suite deep         # what survived the quick suite: the whole deep suite
     python -m benchmarks.mutations table                         # caught by quick, by deep only, by neither
 
@@ -31,6 +31,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -39,7 +40,7 @@ from coverage import CoverageData
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "build" / "mutations"
-RECORD = FOLDER / "quick.coverage"
+PARTS = FOLDER / "reached"
 RESULTS = FOLDER / "results.jsonl"
 Suite = Literal["quick", "deep"]
 Only = Literal["code", "rules"]
@@ -224,10 +225,15 @@ def applied(text: str, mutation: Mutation) -> str:
     return text[: mutation.start] + mutation.new + text[mutation.end :]
 
 
+@cache
+def _all(only: Only) -> dict[str, list[Mutation]]:
+    return code_mutations(ROOT) if only == "code" else rule_mutations(ROOT)
+
+
 def drawn(only: Only, count: int, seed: int) -> list[Mutation]:
     """A sample of mutations: kind after kind in turn, each at a random place."""
     chance = random.Random(seed)
-    kinds = code_mutations(ROOT) if only == "code" else rule_mutations(ROOT)
+    kinds = _all(only)
     return [chance.choice(kinds[sorted(kinds)[place % len(kinds)]]) for place in range(count)]
 
 
@@ -235,14 +241,24 @@ def drawn(only: Only, count: int, seed: int) -> list[Mutation]:
 
 
 def record(paths: Sequence[str]) -> None:
-    """Run the quick suite (or some paths of it) with a record of the tests that reach each line. Simulated runs are made afresh for every
-    test, or only the first
-    that asks for one would be seen to reach what makes it.
+    """Run the quick suite (or some paths of it), path after path, with a record of the tests that reach each line. Of the tests of a path
+    that share a simulated run, only the first is seen to reach what makes it: the others meet the fault in `together`. (With
+    SHARED_RUNS_AFRESH=1 in the environment each makes its own, which takes several times as long.) A path whose record stands there already
+    is not run again: remove its file for that.
     """
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--dist", "loadscope", *MARKS["quick"]]
-    command += ["--cov=diagnose", "--cov-context=test", "--cov-report=", *paths]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, "COVERAGE_FILE": str(RECORD), "SHARED_RUNS_AFRESH": "1"}, check=False)
+    PARTS.mkdir(parents=True, exist_ok=True)
+    found = [*(ROOT / "tests").glob("*/"), *(ROOT / "tests").glob("test_*.py")]
+    for path in paths or sorted(str(one.relative_to(ROOT)) for one in found):
+        part = PARTS / path.replace("/", ".")
+        if part.exists():
+            continue
+        began, made = time.monotonic(), part.with_name(f"_{part.name}")
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "auto", "--dist", "loadscope", *MARKS["quick"]]
+        command += ["--cov=diagnose", "--cov-context=test", "--cov-report=", path]
+        subprocess.run(command, cwd=ROOT, env={**os.environ, "COVERAGE_FILE": str(made)}, check=False)
+        if made.exists():
+            made.rename(part)
+        print(f"{path}: {time.monotonic() - began:.0f} s", flush=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,25 +278,25 @@ class Reach:
 
 
 def recorded() -> Reach:
-    """The record of `record`. Raises FileNotFoundError where there is none."""
-    if not RECORD.exists():
-        raise FileNotFoundError(f"{RECORD} is not there: run `python -m benchmarks.mutations record` first")
-    data = CoverageData(str(RECORD))
-    data.read()
-    lines: dict[str, dict[int, frozenset[str]]] = {}
+    """The record of `record`, as far as it goes. Raises FileNotFoundError where there is none."""
+    parts = sorted(PARTS.glob("tests*"))
+    if not parts:
+        raise FileNotFoundError(f"{PARTS} holds nothing: run `python -m benchmarks.mutations record` first")
+    lines: dict[str, dict[int, frozenset[str]]] = defaultdict(dict)
     breadth: Counter[str] = Counter()
-    for measured in data.measured_files():
-        path = Path(measured)
-        if not path.is_relative_to(ROOT):
-            continue
-        by_line = {
-            line: frozenset(context.split("|")[0].split("[")[0] for context in contexts if context)
-            for line, contexts in data.contexts_by_lineno(measured).items()
-        }
-        lines[str(path.relative_to(ROOT))] = by_line
-        for tests in by_line.values():
-            breadth.update(tests)
-    return Reach(lines=lines, breadth=breadth)
+    for part in parts:
+        data = CoverageData(str(part))
+        data.read()
+        for measured in data.measured_files():
+            path = Path(measured)
+            if not path.is_relative_to(ROOT):
+                continue
+            by_line = lines[str(path.relative_to(ROOT))]
+            for line, contexts in data.contexts_by_lineno(measured).items():
+                tests = frozenset(context.split("|")[0].split("[")[0] for context in contexts if context)
+                by_line[line] = by_line.get(line, frozenset()) | tests
+                breadth.update(tests)
+    return Reach(lines=dict(lines), breadth=breadth)
 
 
 def readers(mutation: Mutation) -> list[str]:
@@ -330,12 +346,16 @@ def tried(root: Path, mutation: Mutation, suite: Suite, tests: Sequence[str], li
     finally:
         path.write_text(whole, encoding="utf-8")
     first = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    if "ERROR: not found:" in done.stderr or "file or directory not found" in done.stderr:
+        raise FileNotFoundError(done.stderr)  # an old record: no fault was met
     caught = done.returncode not in {0, 5}  # 5: no test of this suite is there
     return "caught" if caught else "survived", first[1] if first else "", time.monotonic() - began
 
 
-def run(only: Only, count: int, seed: int, suite: Suite, limit: float) -> None:
-    """Try what is not in the results yet; in the deep suite only what survived the quick one."""
+def run(only: Only, count: int, seed: int, suite: Suite, limit: float, most: int) -> None:
+    """Try what is not in the results yet; in the deep suite only what survived the quick one. Of the quick tests that reach a line of code,
+    the `most` that reach least.
+    """
     FOLDER.mkdir(parents=True, exist_ok=True)
     known = {(result.key, result.suite): result for result in results()}
     reach = recorded() if only == "code" else None
@@ -347,7 +367,7 @@ def run(only: Only, count: int, seed: int, suite: Suite, limit: float) -> None:
             if (key, suite) in known or (suite == "deep" and (quick is None or quick.outcome == "caught")):
                 continue
             tests = reach.of(mutation) if reach is not None else readers(mutation)
-            chosen = [test for test in (modules(tests) if suite == "deep" else tests) if (root / test.split("::")[0]).exists()]
+            chosen = [test for test in (modules(tests) if suite == "deep" else tests[:most]) if (root / test.split("::")[0]).exists()]
             text = (ROOT / mutation.file).read_text(encoding="utf-8")
             outcome, by, seconds = tried(root, mutation, suite, chosen, limit)
             result = Result(
@@ -364,11 +384,7 @@ def together(suite: Suite) -> None:
     """Give the survivors of both kinds to a whole suite: all at once, then each alone to the tests that failed."""
     latest = {(result.key, result.suite): result for result in results()}
     before = [result for (_, tried_by), result in latest.items() if tried_by == "quick" and result.outcome in {"survived", "unreached"}]
-    asked = [
-        result
-        for result in before
-        if (suite == "quick" and result.key.startswith("rules ")) or (suite == "deep" and (result.key, suite) not in latest)
-    ]
+    asked = [result for result in before if suite == "quick" or (result.key, suite) not in latest]
     found = {result.key: _mutation(result.key) for result in asked}
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
         root = copy_of_the_tree(Path(folder))
@@ -474,6 +490,7 @@ def main() -> None:
     joint = verbs.add_parser("together", help="give what survived to a whole suite")
     joint.add_argument("--suite", choices=["quick", "deep"], required=True)
     running.add_argument("--limit", type=float, default=1200, help="seconds for the tests of one mutation")
+    running.add_argument("--most", type=int, default=100, help="test functions for one mutation of code, the nearest first")
     asked = parser.parse_args()
     if asked.verb == "record":
         record(asked.paths)
@@ -482,7 +499,7 @@ def main() -> None:
     elif asked.verb == "together":
         together(asked.suite)
     else:
-        run(asked.only, asked.count, asked.seed, asked.suite, asked.limit)
+        run(asked.only, asked.count, asked.seed, asked.suite, asked.limit, asked.most)
 
 
 if __name__ == "__main__":
