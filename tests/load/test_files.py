@@ -67,7 +67,7 @@ FOREIGN = [
     ("a.sqlite", bytes(5000), "zero bytes"),
     ("a.zst", b"\x28\xb5\x2f\xfd\0\0", "compressed"),
     ("a.tar", b"x" * 257 + b"ustar\0" + bytes(100), "tar archive"),
-    ("snapshot.pickle", b"\x80\x04\x95\x10\0\0\0", "pickle"),
+    ("snapshot.pickle", b"\x80\x04\x95\x10\0\0\0", "a Python pickle"),
     ("a.sqlite", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "Git LFS pointer"),
     ("a.json", b"<!DOCTYPE html><html>", "web page"),
     ("a.csv", b"Time (%),Total Time (ns),Instances\n50.0,1,1\n", "nsys stats"),
@@ -87,7 +87,7 @@ FOREIGN = [
 def test_foreign_content_is_named_and_the_way_out_is_told(tmp_path: Path, name: str, content: bytes, words: str) -> None:
     with pytest.raises(InputError) as caught:
         sniff(write(tmp_path / name, content))
-    assert words in caught.value.what
+    assert words in caught.value.what.replace(name, "")
     assert name in caught.value.what
     assert caught.value.next_step
     assert caught.value.exit_code == 3

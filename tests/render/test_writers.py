@@ -18,6 +18,7 @@ from diagnose.document import bisection, comparison
 from diagnose.document import diagnosis as d
 from diagnose.knowledge.glossary import load_glossary, meanings
 from diagnose.render import Options, extensions_for, format_of, formats_for, kind_of, write
+from diagnose.render.report import Table
 from diagnose.render.reports import KINDS
 from diagnose.render.reports.check import HEADINGS
 from diagnose.render.writers import writers
@@ -70,6 +71,16 @@ def scriptless(name: str) -> str:
 def test_goldens_are_current() -> None:
     for path, made in goldens().items():
         check_same(path.name, path.read_text(encoding="utf-8"), made, "run python -m tests.render.regenerate and read the difference")
+
+
+def test_tables_have_a_key_for_machines_beside_their_title() -> None:
+    def holds(name: str) -> bool:
+        document = EVERY[name]()
+        builder = next(kind for kind in KINDS if kind.name == kind_of(document)).builder()
+        tables = [block.content for block in builder.report(document).blocks if isinstance(block.content, Table)]
+        return all(re.fullmatch(r"[a-z][a-z0-9_ -]*", one.key) and one.title != one.key for one in tables)
+
+    assert offenders(EVERY, holds) == []
 
 
 def test_there_is_a_sample_of_every_kind() -> None:
