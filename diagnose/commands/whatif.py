@@ -42,8 +42,8 @@ def whatif(traces: tuple[str, ...], change: Change, job: JobFile, measuring: Mea
     diagnose whatif run.nsys-rep --remove communication
 
     WHAT is a word (communication, host_overhead, memory, recompute, host_sync, gc …), a KIND:VALUE (bucket:, cause:, comm:, exchange:,
-    role:, phase:, operation:, backend:, name:), or a condition over these such as "bucket = 'expert_gemm' AND us > 100". The traces of several
-    ranks are replayed together; of them --remove late_rank and --remove expert_imbalance can be asked too.
+    role:, phase:, operation:, backend:, name:), or a condition over these such as "bucket = 'expert_gemm' AND us > 100". The traces of
+    several ranks are replayed together; of them --remove late_rank and --remove expert_imbalance can be asked too.
 
     Exit codes: 0 forecast; 3 no question could be answered.
     """  # noqa: D301 - \\b is click's sign for "do not rewrap"
