@@ -611,7 +611,7 @@ def _with_turns(graph: Graph, pairs: Sequence[_Pair]) -> pl.DataFrame:
     number = pl.int_range(graph.nodes.height, dtype=pl.UInt32, eager=True)
     ordered = pl.DataFrame({"node": pl.Series([node for each in pairs for node in each.sequence], dtype=pl.UInt32)})
     ordered = ordered.with_columns(pair.gather(ordered["node"]).alias("pair"))
-    position = number.scatter(home.sort("pair", "node")["node"], ordered["node"])
+    position = number.clone().scatter(home.sort("pair", "node")["node"], ordered["node"])
     edges = graph.edges.select(*EDGES).sort("src", "dst", maintain_order=True)
     edges = edges.with_columns(
         of.gather(edges[end]).alias(f"{end}_{name}") for end in ("src", "dst") for name, of in (("pair", pair), ("one", one))

@@ -304,6 +304,30 @@ def test_the_exchange_of_one_micro_batch_beside_compute_of_its_neighbour() -> No
     assert step_length(changed(alone, [overlapped], "likely")) == 80_000
 
 
+def test_calls_wait_for_what_has_the_place_of_what_they_waited_for_in_the_new_order() -> None:
+    """The first backward and the second forward take turns: their third, awaited, is the exchange before it then. One operation's launch was not recorded."""
+    ran = [one for number in (1, 2) for phase in ("forward", "backward") for one in micro_batch(number, phase)]
+    ran = [(name, {**told, "duration": told["duration"] * (1 if told["lane"] == 20 else 1000)}) for name, told in ran]
+    names = [name for name, _ in ran]
+    launched = [name for name in names if name != "f2before"]
+    calls = [(f"launch {name}", {"kind": "call", "duration": 1, "cause": "launch"}) for name in launched]
+    compute, exchange = [name for name in names if "exchange" not in name], [name for name in names if "exchange" in name]
+    edges = [
+        *chain(*compute),
+        *chain(*exchange),
+        *((one, two, "event", 0) for one, two in pairwise(names) if ("exchange" in one) != ("exchange" in two)),
+        *((f"launch {name}", name, "issue", 0) for name in launched),
+        ("b1after", "read", "awaited", 0),
+    ]
+    before = small_graph([*calls, *ran, ("read", {"kind": "call", "duration": 0, "cause": "host_sync"})], edges)
+    after = changed(before, [change("interleave", "comm = 'expert'")], "likely")
+    assert after is not before
+    text = dict(after.names.select("id", "text").iter_rows())
+    name = [text[one] for one in after.nodes["name_id"]]
+    (waits,) = [name[source] for source, kind in after.edges.select("src", "kind").iter_rows() if kind == "awaited"]
+    assert waits == "b1exchange"
+
+
 def test_every_change_keeps_sources_before_what_waits_for_them() -> None:
     graphs = [small_graph(LAUNCHES, WAITS), *(small_graph(*one) for one in (BURST, GATHER, RING, IN_LINE))]
     kinds = [
