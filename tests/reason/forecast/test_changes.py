@@ -305,7 +305,7 @@ def test_the_exchange_of_one_micro_batch_beside_compute_of_its_neighbour() -> No
 
 
 def test_calls_wait_for_what_has_the_place_of_what_they_waited_for_in_the_new_order() -> None:
-    """The first backward and the second forward take turns: their third, awaited, is the exchange before it then. One operation's launch was not recorded."""
+    """Of two passes that take turns the awaited third operation is the exchange before it. One operation's launch was not recorded."""
     ran = [one for number in (1, 2) for phase in ("forward", "backward") for one in micro_batch(number, phase)]
     ran = [(name, {**told, "duration": told["duration"] * (1 if told["lane"] == 20 else 1000)}) for name, told in ran]
     names = [name for name, _ in ran]
