@@ -96,10 +96,16 @@ def run_command(command: Sequence[str], workspace: Workspace, timeout: float | N
 
 
 def _cut(process: subprocess.Popen[bytes]) -> int:
-    """Let the guard end the command, and wait for it."""
+    """Let the guard end the command, and wait for it.
+
+    Not by `Popen.wait`: an interruption that comes while that holds its lock leaves the lock behind, and it would wait for ever.
+    """
     if process.stdin is not None:
         process.stdin.close()
-    return process.wait(_FOREVER)
+    if process.returncode is None:
+        with suppress(ChildProcessError):  # it was waited for already
+            process.returncode = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
+    return -1 if process.returncode is None else process.returncode
 
 
 def _last_lines(log: Path) -> str:
