@@ -270,9 +270,7 @@ class StepForecast(Struct, frozen=True, kw_only=True):
     basis: Literal["measured", "inferred", "assumed"]  # the weakest of what it rests on
     with_: tuple[str, ...] = msgspec.field(name="with", default=())  # the fixes that are on, this one last
     doubt: str = ""  # why it is of low certainty: it goes beyond what was tried
-    displaced: Displaced | None = (
-        None  # what takes more than half of the time that a step of the plan frees, where it wins far less than its bound
-    )
+    displaced: Displaced | None = None  # of a step of the plan that wins far less than its bound: what takes most of what it frees
 
 
 class Fix(Struct, frozen=True, kw_only=True):

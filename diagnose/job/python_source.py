@@ -177,9 +177,9 @@ class _Function:
 
     def assigned(self, target: ast.expr | None, value: ast.expr | None, *, sure: bool) -> None:
         if isinstance(target, ast.Tuple | ast.List):
-            alike = isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts)
+            alike = value.elts if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts) else None
             for place, one in enumerate(target.elts):
-                self.assigned(one, value.elts[place] if alike and isinstance(value, ast.Tuple | ast.List) else None, sure=sure and alike)
+                self.assigned(one, None if alike is None else alike[place], sure=sure and alike is not None)
             return
         path = None if target is None else _path(target)
         if target is None or path is None:

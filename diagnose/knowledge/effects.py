@@ -9,7 +9,7 @@ import polars as pl
 
 from diagnose.knowledge.conditions import ConditionError, Expression, check_types, compile_expression
 from diagnose.knowledge.data import Strict
-from diagnose.model.vocabulary import ATTENTION, DISPATCH, EXPERT_GEMM, OPTIMIZER, ROUTER
+from diagnose.model.vocabulary import ATTENTION, DISPATCH, EXPERT_GEMM, OPTIMIZER, ROUTER, TRAITS
 
 Transformation = Literal["remove", "scale", "detach", "interleave", "delay", "merge", "graph", "resize"]
 Basis = Literal["measured", "inferred", "assumed"]  # what an ingredient rests on; a published figure of another job is assumed here
@@ -30,9 +30,7 @@ SELECT_COLUMNS: Mapping[str, pl.DataType] = {
     "copy": pl.String(),  # of a copy: h2d, d2h, d2d
     "cause": pl.String(),  # what the host was doing; null for operations
     "replayed": pl.Boolean(),  # launched by a CUDA graph
-    "fp32_product": pl.Boolean(),  # a product or convolution on FP32 cores, as fp32_product_busy_ns counts it
-    "cast": pl.Boolean(),  # a copy into another type, as cast_busy_ns counts it
-    "unfused_attention": pl.Boolean(),  # a part of attention step by step, as unfused_attention_busy_ns counts it
+    **dict.fromkeys(TRAITS, pl.Boolean()),  # what a fact counts: cast for cast_busy_ns, and so on
     "awaited": pl.Boolean(),  # the host waits for it before it goes on
     "after": pl.String(),  # bucket of the operation before it on its stream that shows the part of a layer (PARTS)
     "before": pl.String(),  # the same of the one after it

@@ -364,6 +364,6 @@ def measure_device(
         sm_count=None if info is None else info.sm_count,
         lost=lost,
         traits=traits,
-        exchanges=knowledge.exchanges,
+        exchanges=measured.exchanges.operations,
     )
     return replace(measured, kept=kept(graph if replayed.height == windows.height else cut(graph)))

@@ -59,6 +59,12 @@ class Exchanges:
     stage_waits: pl.DataFrame
     has_phases: bool
 
+    @property
+    def operations(self) -> pl.DataFrame:
+        """What each exchange of the device does: op, exchange (String, an id of exchanges.yaml)."""
+        named = pl.Series("exchange", [lane.operation for lane in self.lanes], dtype=pl.String)
+        return self.instances.select("op", named.gather(self.instances["lane"]))
+
 
 def exchanges(
     work: pl.DataFrame,
@@ -147,21 +153,6 @@ def _lane(row: Mapping[str, Any], trace: Trace, names: ExchangeNames) -> Lane:
     told: dict[str, Any] = {name: row[name] for name in ("kind", "backend", "communicator", "stream")}
     told |= {name: row[name] or None for name in ("group", "group_name", "members")}
     return Lane(operation=operation.id, shape=operation.shape, size=row["group_size"], **told)
-
-
-def exchanges_named(work: pl.DataFrame, classes: pl.DataFrame, trace: Trace, names: ExchangeNames) -> pl.Series:
-    """What each exchange of `work` does (String, an id of exchanges.yaml), by its description or its kernel's name; null for others."""
-    kinds = classes.filter(pl.col("role") == "transport").select("class_id", "kind")
-    described = trace.payloads.select(pl.col("id").alias("payload_id"), pl.col("collective").cast(pl.String))
-    ran = work.select("class_id", "payload_id", "name_id")
-    distinct = ran.unique().join(kinds, on="class_id").join(described, on="payload_id", how="left")
-    text = dict(trace.names.select("id", "text").join(distinct.select(pl.col("name_id").alias("id")), on="id", how="semi").iter_rows())
-    found = [
-        operation_of(names, kind, collective, str(text.get(name, ""))).id
-        for kind, collective, name in distinct.select("kind", "collective", "name_id").iter_rows()
-    ]
-    told = distinct.select(*ran.columns, pl.Series("exchange", found, dtype=pl.String))
-    return ran.join(told, on=ran.columns, how="left", nulls_equal=True, maintain_order="left")["exchange"]
 
 
 def _expert_work(work: pl.DataFrame, until: pl.Series) -> pl.Series:

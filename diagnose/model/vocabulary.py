@@ -50,9 +50,7 @@ METHOD_BUCKETS = (
     VISION_ENCODER,
 )
 # What is known of an operation beyond its class: a product on FP32 cores, a copy into another type, a part of attention step by step.
-Trait = Literal["fp32_product", "cast", "unfused_attention"]
-TRAITS: tuple[Trait, ...] = get_args(Trait)
-FP32_PRODUCT, CAST, UNFUSED_ATTENTION = TRAITS
+FP32_PRODUCT, CAST, UNFUSED_ATTENTION = TRAITS = ("fp32_product", "cast", "unfused_attention")
 Phase = Literal["forward", "backward", "recompute", "optimizer"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 MoePart = Literal[

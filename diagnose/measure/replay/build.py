@@ -12,9 +12,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from diagnose.knowledge.exchanges import ExchangeNames
 from diagnose.knowledge.taxonomy import HostRules
-from diagnose.measure.exchanges import exchanges_named
 from diagnose.measure.host import HostActivity
 from diagnose.measure.replay.graph import EDGES, NODES, STEPS, Graph, by_row
 from diagnose.measure.replay.links import Links, links
@@ -41,12 +39,13 @@ def graph_of(
     sm_count: int | None,
     lost: pl.DataFrame,
     traits: Mapping[str, pl.Series],
-    exchanges: ExchangeNames,
+    exchanges: pl.DataFrame,
 ) -> Graph:
     """The graph of a device whose operations are `work` (as `device_work` gives it) and whose kept steps are `windows`.
 
     `repeated`: rows of the compute that is done a second time; `sm_count`: multiprocessors of the device, where known; `lost`: op, lost as
-    `contention.losses` gives it; `traits`: operations by trait.
+    `contention.losses` gives it; `traits`: operations by trait; `exchanges`: as
+    `Exchanges.operations` tells what each does.
     """
     until = int(windows["end"].max())  # type: ignore[arg-type]
     shown = work.select(_READ).head(work["start"].search_sorted(until, side="right"))
@@ -57,7 +56,7 @@ def graph_of(
     del found
     begins, ends = (pl.concat([threads.items[edge], shown[edge]], rechunk=True) for edge in ("start", "end"))
     edges, order, places = _in_order(begins, ends, edges)
-    own = _of_ops(shown, classes, lost, traits, exchanges_named(shown, classes, trace, exchanges))
+    own = _of_ops(shown, classes, lost, traits, exchanges)
     nodes = _nodes(shown, threads, own, order)
     del threads
     begins, spent = begins.gather(order), (ends - begins).gather(order)
@@ -83,7 +82,7 @@ def graph_of(
 
 
 _READ = ("op", "start", "end", "stream", "name_id", "correlation", "graph_node", "grid_x", "grid_y", "grid_z", "copy_kind",
-         "call_start", "issued", "thread", "class_id", "payload_id", "bucket", "role", "phase")  # fmt: skip
+         "call_start", "issued", "thread", "class_id", "bucket", "role", "phase")  # fmt: skip
 
 
 def _resolved(waits: StreamWaits) -> StreamWaits:
@@ -140,16 +139,16 @@ def _nodes(work: pl.DataFrame, threads: Threads, told: tuple[pl.DataFrame, pl.Da
 
 
 def _of_ops(
-    work: pl.DataFrame, classes: pl.DataFrame, lost: pl.DataFrame, traits: Mapping[str, pl.Series], named: pl.Series
+    work: pl.DataFrame, classes: pl.DataFrame, lost: pl.DataFrame, traits: Mapping[str, pl.Series], exchanges: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """What is told of each operation alone, and what of the host's work for it, too."""
-    here = lost.filter(pl.col("op") < work.height)  # others lie behind the last kept step
+    here, named = (frame.filter(pl.col("op") < work.height) for frame in (lost, exchanges))  # others lie behind the last kept step
     own = work.select(
         by_row(here["op"], here["lost"], work.height).alias("lost"),
         "class_id",
         pl.col("copy_kind").alias("copy"),
         _replayed(work).alias("replayed"),
-        named.cast(NODES["exchange"]).alias("exchange"),
+        by_row(named["op"], named["exchange"], work.height).alias("exchange"),
         *(pl.col("op").is_in(ops.implode()).alias(trait) for trait, ops in traits.items()),
     )
     kinds = classes.select("class_id", pl.when(pl.col("role") == "transport").then(pl.col("kind")).cast(NODES["comm"]).alias("comm"))

@@ -25,7 +25,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 _GLUE = "\ue000"  # keeps a number and its unit on one line: rich breaks at every kind of space
 _WORD = re.compile(r"(?:[^\s'\"]|'[^']*'|\"[^\"]*\")+")  # of a shell, with what it quotes
 _INDENT = 4
-_MAIN_STEP = re.compile(r"step \d+")  # no alternative
+_MAIN_STEP = re.compile(r"step (\d+)")  # no alternative
 _AMOUNT, _PERCENT = 9, 7  # columns of the bar's figures
 
 
@@ -43,15 +43,19 @@ def lines(contents: Sequence[r.Content], look: str, width: int, *, whole: bool) 
 def _on_a_screen(pieces: Sequence[Piece[Words]], most: int) -> list[Piece[Words]]:
     """The pieces that fit; where steps of the plan are left out, of which the forecast speaks, a line in their place says so."""
     kept = fitted(pieces, most)
-    gone = [piece.name for piece in pieces if piece.name not in {one.name for one in kept} and _MAIN_STEP.fullmatch(piece.name)]
-    if not gone:
+    if not _main_steps(pieces, without=kept):
         return kept
     kept = fitted(pieces, most - 1)
-    shown = {one.name for one in kept}
-    gone = [piece.name for piece in pieces if piece.name not in shown and _MAIN_STEP.fullmatch(piece.name)]
+    gone = _main_steps(pieces, without=kept)
     last = max((place for place, piece in enumerate(kept) if f"{piece.name}{piece.under}".startswith("step ")), default=len(kept) - 1)
-    told = Words(f" {' and '.join(name.removeprefix('step ') for name in gone)} with -v", style="dim")
+    told = Words(f" {' and '.join(gone)} with -v", style="dim")
     return [*kept[: last + 1], Piece(worth=0, lines=(told,)), *kept[last + 1 :]]
+
+
+def _main_steps(pieces: Sequence[Piece[Words]], *, without: Sequence[Piece[Words]]) -> list[str]:
+    """The numbers of the plan's steps, alternatives apart, that stand in `pieces` and not in `without`."""
+    shown = {piece.name for piece in without}
+    return [match[1] for piece in pieces if piece.name not in shown and (match := _MAIN_STEP.fullmatch(piece.name))]
 
 
 class _Written:
