@@ -359,10 +359,10 @@ def load_host_rules(file: Traversable | Path | None = None) -> HostRules:
         (f"{place}, {entry.id}", entry.id, entry.patterns) for place in ("calls", "ranges", "polled") for entry in getattr(rules, place)
     ]
     entries += [(f"steps, {anchor.id}", anchor.id, (anchor.pattern,)) for anchor in rules.steps]
-    for place, _, patterns in entries:
-        wrong = _first_wrong(patterns)
-        if wrong is not None:
-            raise _wrong(path.name, place, f"the pattern {wrong[0]!r} is no regular expression ({wrong[1]})")
+    wrong = _first_wrong([patterns for _, _, patterns in entries])
+    if wrong is not None:
+        index, pattern, reason = wrong
+        raise _wrong(path.name, entries[index][0], f"the pattern {pattern!r} is no regular expression ({reason})")
     ids = [name for _, name, _ in entries]
     twice = next((name for name in ids if ids.count(name) > 1), None)
     if twice is not None:
@@ -430,13 +430,11 @@ def _bucket_file(path: Traversable | Path, buckets: Buckets) -> _Read:
             raise file.wrong(
                 (*place, "patterns"), entry.id, "has no pattern" if isinstance(entry, Group) else "has neither patterns nor words"
             )
-        _check_entry_patterns(file, place, entry, "patterns")
-        if isinstance(entry, Context):
-            _check_entry_patterns(file, place, entry, "unless")
-            if entry.bucket is None and entry.kind is None and entry.phase is None:
-                raise file.wrong(place, entry.id, "tells neither bucket, kind nor phase")
+        if isinstance(entry, Context) and entry.bucket is None and entry.kind is None and entry.phase is None:
+            raise file.wrong(place, entry.id, "tells neither bucket, kind nor phase")
         if isinstance(entry, Family) and entry.bucket is None and entry.default is None:
             raise file.wrong(place, entry.id, "has neither a bucket nor a default")
+    _check_patterns(file)
     return file
 
 
@@ -459,12 +457,19 @@ def _check_marks(taxonomy: Taxonomy, name: str) -> None:
         raise _wrong(name, "marks", f"nothing carries the mark {idle[0]!r}, which the rules about neighbours go by")
 
 
-def _check_entry_patterns(file: _Read, place: _Path, entry: Family | Context | Group, field: str) -> None:
-    """Raise RuleFileError for the first pattern of an entry that does not compile."""
-    wrong = _first_wrong(getattr(entry, field))
+def _check_patterns(file: _Read) -> None:
+    """Raise RuleFileError for the first pattern of a file that does not compile."""
+    asked = [
+        (place, entry, name, patterns)
+        for place, entry in file.entries()
+        for name in ("patterns", "unless")
+        if (patterns := getattr(entry, name, ()))
+    ]
+    wrong = _first_wrong([patterns for *_, patterns in asked])
     if wrong is not None:
-        pattern, reason = wrong
-        raise file.wrong((*place, field), entry.id, f"the pattern {pattern!r} is no regular expression ({reason})", pattern)
+        index, pattern, reason = wrong
+        place, entry, name, _ = asked[index]
+        raise file.wrong((*place, name), entry.id, f"the pattern {pattern!r} is no regular expression ({reason})", pattern)
 
 
 def _check(taxonomy: Taxonomy, files: Sequence[_Read], name: str) -> None:
@@ -497,18 +502,19 @@ def _check_unique(entries: Sequence[tuple[_Read, _Path, str]]) -> None:
         seen[name] = file.name
 
 
-def _first_wrong(patterns: Sequence[str]) -> tuple[str, str] | None:
-    """The first of `patterns` that does not compile, and why."""
-    if not patterns or _compiles(patterns) is None:
+def _first_wrong(groups: Sequence[Sequence[str]]) -> tuple[int, str, str] | None:
+    """The first pattern of `groups` that does not compile: which group, the pattern, and why. All are tried at once first."""
+    if _compile_error(groups) is None:
         return None
-    reasons = ((pattern, _compiles((pattern,))) for pattern in patterns)
-    return next(((pattern, reason) for pattern, reason in reasons if reason is not None), None)
+    reasons = ((index, pattern, _compile_error([[pattern]])) for index, group in enumerate(groups) for pattern in group)
+    return next(((index, pattern, reason) for index, pattern, reason in reasons if reason is not None), None)
 
 
-def _compiles(patterns: Sequence[str]) -> str | None:
-    """Why the union of `patterns` does not compile; None where it does."""
+def _compile_error(groups: Sequence[Sequence[str]]) -> str | None:
+    """Why the union of some group's patterns does not compile; None where all do."""
+    text = pl.lit("", dtype=pl.String)
     try:
-        pl.Series([""], dtype=pl.String).str.contains(union(patterns))
+        pl.select([text.str.contains(union(group)).alias(str(index)) for index, group in enumerate(groups) if group])
     except pl.exceptions.ComputeError as error:
         return " ".join(str(error).split())[-120:]
     return None

@@ -43,7 +43,7 @@ class _Line:
     entry: int
     needs: tuple[frozenset[str], ...]
     without: frozenset[str]
-    shapes: tuple[tuple[bool, re.Pattern[str]], ...]  # whether the pattern has to be there or must not
+    shapes: tuple[tuple[bool, str], ...]  # patterns: whether the pattern has to be there or must not
     asks: frozenset[str]  # a text in which none of these stands can't hold
 
 
@@ -125,7 +125,7 @@ def _holds(line: _Line, said: set[str], text: str) -> bool:
     for need in line.needs:
         if need.isdisjoint(said):
             return False
-    return line.without.isdisjoint(said) and all((pattern.search(text) is not None) == wanted for wanted, pattern in line.shapes)
+    return line.without.isdisjoint(said) and all((_shape(pattern).search(text) is not None) == wanted for wanted, pattern in line.shapes)
 
 
 def _stems(token: str) -> frozenset[str]:
@@ -145,6 +145,12 @@ def _exact(word: str) -> re.Pattern[str]:
 
 
 @cache
+def _shape(pattern: str) -> re.Pattern[str]:
+    """A line's pattern, compiled when a text first meets it: most lines are done with before."""
+    return re.compile(pattern)
+
+
+@cache
 def _glob(word: str) -> re.Pattern[str]:
     return re.compile(word.replace("*", "[a-z0-9]*") + _ENDING)
 
@@ -157,13 +163,13 @@ def _line(entry: int, line: str, choices: _Choices) -> _Line:
         raise WrongLineError(f"{line!r} only says what must not be there")
     needs: list[frozenset[str]] = []
     without: frozenset[str] = frozenset()
-    shapes: list[tuple[bool, re.Pattern[str]]] = []
+    shapes: list[tuple[bool, str]] = []
     ordered: list[frozenset[str]] = []
     for term in terms:
         wanted, plain = not term.startswith("-"), term.removeprefix("-")
         parts = [choices.words(part) for part in plain.removeprefix("=").split("..")]
         if plain.startswith("=") or len(parts) > 1:
-            shapes.append((wanted, re.compile(_only(parts[0]) if plain.startswith("=") else _in_order(parts))))
+            shapes.append((wanted, _only(parts[0]) if plain.startswith("=") else _in_order(parts)))
             ordered += [parts[0]] if wanted else []
         elif wanted:
             needs.append(parts[0])

@@ -38,12 +38,12 @@ def library() -> str:
 @cache
 def packed() -> str:
     """The same, compressed, as a text that a page can hold; a browser inflates it (DecompressionStream)."""
-    return pack(library())
+    return pack(library(), level=6)  # as small as at 9 but for 0.2 %, in three quarters of the time
 
 
-def pack(text: str) -> str:
+def pack(text: str, level: int = 9) -> str:
     """A text compressed by gzip, in base64. The same text gives the same bytes: no clock."""
-    return base64.b64encode(gzip.compress(text.encode("utf-8"), 9, mtime=0)).decode("ascii")
+    return base64.b64encode(gzip.compress(text.encode("utf-8"), level, mtime=0)).decode("ascii")
 
 
 def literal(text: str) -> str:

@@ -1,8 +1,8 @@
 """A report as one HTML file: offline, without a single request, readable without JavaScript, in print and in the dark.
 
 Every figure stands in the page as SVG. The timeline holds all operations, packed, which our own script draws and zooms; plotly's script
-lies
-packed in the page too, and starts when a reader opens a figure. The content security policy allows exactly these scripts, by their hashes.
+lies packed in the page too, and starts when a reader opens a figure. The content security policy allows exactly these scripts, by their
+hashes.
 """
 
 from __future__ import annotations
