@@ -121,17 +121,17 @@ def efficiency(known: Identity, job: JobRead | None, facts: Mapping[str, Fact], 
             if "flop_per_step" in sizes
             else "TFLOP/s: the job file does not say what is computed"
         )
-        how = "" if rate is None else f"{tokens:.0f} tokens per step / {seconds * 1e3:.1f} ms / {known.gpus} GPUs"
+        how = "" if rate is None else f"{tokens:,.0f} tokens per step / {seconds * 1e3:,.1f} ms / {known.gpus} GPUs"
         return structs.replace(_none(flop, step_ns, lacking), tokens_per_second_per_gpu=rate, how=how)
     achieved = flop / seconds / known.gpus / 1e12
     peak, why = _peak(known, platform, rulebook)
     share = None if peak is None else achieved / peak
     if share is not None and share > 1:
         return _none(
-            flop, step_ns, f"{achieved:.0f} TFLOP/s per GPU would be {share:.1f} times the peak: the job file is not that of this capture"
+            flop, step_ns, f"{achieved:,.0f} TFLOP/s per GPU would be {share:.1f} times the peak: the job file is not that of this capture"
         )
     how = (
-        f"{decimal(flop / 1e12)} TFLOP per step as Megatron counts them / {seconds * 1e3:.1f} ms (mean step, profiled) / {known.gpus} GPUs"
+        f"{decimal(flop / 1e12)} TFLOP per step as Megatron counts them / {seconds * 1e3:,.1f} ms (mean step, profiled) / {known.gpus} GPUs"
     )
     if peak is not None:
         how += f"; MFU of {peak:,.0f} dense {known.precision} TFLOP/s"
