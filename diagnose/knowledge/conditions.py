@@ -93,25 +93,23 @@ def _check_pair(previous: str, word: str) -> None:
 def check_types(expressions: Sequence[Expression], schema: Mapping[str, pl.DataType]) -> tuple[int, str] | None:
     """Index and message of the first expression whose result has the wrong type, or that fails on data; None when all are right.
 
-    All run together on an empty frame and on one full row, because comparing a list with text fails only on data.
+    All run together on one full row: comparing a list with text fails only on data.
     """
     read = {name for expression in expressions for name in expression.names}
     schema = {name: kind for name, kind in schema.items() if name in read}
-    frames = (pl.DataFrame(schema=schema), pl.DataFrame([pl.Series(name, [_sample(kind)], dtype=kind) for name, kind in schema.items()]))
+    full = pl.DataFrame([pl.Series(name, [_sample(kind)], dtype=kind) for name, kind in schema.items()])
     try:
-        results = [_select(expressions, frame) for frame in frames]
+        kinds = _select(expressions, full).dtypes
     except pl.exceptions.PolarsError as error:
         if len(expressions) == 1:
             return 0, " ".join(str(error).split("\n")[0].split())
         single = ((index, check_types([expression], schema)) for index, expression in enumerate(expressions))
         return next(((index, wrong[1]) for index, wrong in single if wrong), None)
-    kinds = [result.dtypes for result in results]
-    for index, expression in enumerate(expressions):
-        for kind in (dtypes[index] for dtypes in kinds):
-            if expression.kind == "condition" and kind != pl.Boolean:
-                return index, f"must be true or false, but is {kind}"
-            if expression.kind == "number" and not kind.is_numeric():
-                return index, f"must be a number, but is {kind}"
+    for index, (expression, kind) in enumerate(zip(expressions, kinds, strict=True)):
+        if expression.kind == "condition" and kind != pl.Boolean:
+            return index, f"must be true or false, but is {kind}"
+        if expression.kind == "number" and not kind.is_numeric():
+            return index, f"must be a number, but is {kind}"
     return None
 
 

@@ -54,19 +54,20 @@ def merge(frame: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
 
 def _merged_apart(ordered: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     """The same of intervals in order of the columns `keys` and start: all parts at once."""
-    reach = ordered.select(pl.col("end").cum_max().over(keys)).to_series()
-    begins = pl.any_horizontal(pl.col(key).ne_missing(pl.col(key).shift(1)) for key in keys)
-    is_new = ordered.select((begins | (pl.col("start") > reach.shift(1))).fill_null(value=True)).to_series()
-    is_last = is_new.shift(-1).fill_null(value=True)
-    return ordered.filter(is_new).select(*keys, "start").with_columns(reach.filter(is_last).alias("end"))
+    other_part = pl.any_horizontal(pl.col(key).ne_missing(pl.col(key).shift(1)) for key in keys)
+    return _joined(ordered, keys, pl.col("end").cum_max().over(keys), other_part)
 
 
 def _merged(ordered: pl.DataFrame, keys: Sequence[str] = ()) -> pl.DataFrame:
     """Union of intervals in order of start; the columns `keys` are constant."""
-    reach = ordered["end"].cum_max()
-    is_new = (ordered["start"] > reach.shift(1)).fill_null(value=True)
-    is_last = is_new.shift(-1).fill_null(value=True)
-    return ordered.filter(is_new).select(*keys, "start").with_columns(reach.filter(is_last).alias("end"))
+    return _joined(ordered, keys, pl.col("end").cum_max(), pl.lit(value=False))
+
+
+def _joined(ordered: pl.DataFrame, keys: Sequence[str], reach: pl.Expr, other_part: pl.Expr) -> pl.DataFrame:
+    """Intervals in order, those joined that none of the earlier ones leaves a hole before. `reach`: until when these last."""
+    is_new = (other_part | (pl.col("start") > reach.shift(1))).fill_null(value=True)
+    told = ordered.select(*keys, "start", reach.alias("end"), is_new.alias("_new"))
+    return told.select(pl.col(*keys, "start").filter("_new"), pl.col("end").filter(pl.col("_new").shift(-1, fill_value=True)))
 
 
 def clip(frame: pl.DataFrame, start: int, end: int) -> pl.DataFrame:
