@@ -115,6 +115,7 @@ def _spaced(text: pl.Expr) -> pl.Expr:
         .str.to_lowercase()
         .str.replace_all(r"[^a-z0-9]+", "  ")
         .pipe(lambda one: pl.concat_str(pl.lit(" "), one, pl.lit(" ")))
+        .str.replace_all(r" group(?:size)?(?:16|32|64|128|256) ", " groupwise ")
         .str.replace_all(r" (?:v?[0-9]+) ", " ")
         .str.replace_all(r"([a-z])[0-9]{3,} ", "${1} ")
         .str.replace_all(r" d  ([a-z]{1,2}) ", " d${1} ")
