@@ -158,6 +158,7 @@ def _flops(one: _View, tokens: int | None) -> Iterator[JobSize]:
     except flops.NotCountedError as why:
         yield _size("flop_per_token", None, "FLOP", f"not counted: {why}")
         yield _size("flop_per_step", None, "FLOP", f"not counted: {why}")
+        yield from _least_flops(one, tokens)
         return
     total = sum(parts.values())
     how = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in parts.items() if value)
@@ -170,6 +171,25 @@ def _flops(one: _View, tokens: int | None) -> Iterator[JobSize]:
         yield _size("flop_per_step", None, "FLOP", one.missing("GBS", "seq"))
     else:
         yield _size("flop_per_step", float(total * tokens), "FLOP", f"{tokens} tokens × {total:.5g}")
+
+
+_LEAST = {"padded_vocab_size": 1, "gated_linear_unit": False}  # what makes the count lowest where the job file does not say
+
+
+def _least_flops(one: _View, tokens: int | None) -> Iterator[JobSize]:
+    """What a step computes at least, where the job file lacks what makes the count complete."""
+
+    def get(name: str) -> object:
+        told = one.job.get(name)
+        return _LEAST.get(name) if told is None and one.job.get("vocab_size" if "vocab" in name else name) is None else told
+
+    try:
+        parts = flops.per_token(flops.shape_of(get, nulls_are_told=True), flops.needed(get, "seq_length"))
+    except flops.NotCountedError:
+        return
+    if tokens is not None:
+        how = f"{tokens} tokens × {sum(parts.values()):.5g}, without what the job file does not say of the output layer and of gates"
+        yield _size("flop_per_step_at_least", float(sum(parts.values()) * tokens), "FLOP", how)
 
 
 def _caveats(job: Job) -> Iterator[str]:

@@ -9,7 +9,20 @@ from functools import partial
 from msgspec import structs
 
 from diagnose.document.device import Communication
-from diagnose.document.diagnosis import SCHEMA, Capture, DeviceInfo, Diagnosis, Fact, JobRead, LedgerEntry, RankInfo, TableCount, Tool
+from diagnose.document.diagnosis import (
+    SCHEMA,
+    Capture,
+    DeviceInfo,
+    Diagnosis,
+    Efficiency,
+    Fact,
+    JobProblem,
+    JobRead,
+    LedgerEntry,
+    RankInfo,
+    TableCount,
+    Tool,
+)
 from diagnose.document.ranks import RankProblem, Ranks
 from diagnose.job import Job, completed, sizes
 from diagnose.knowledge.load import Knowledge
@@ -25,7 +38,7 @@ from diagnose.measure.where import device_where, rank_where
 from diagnose.model.ledger import CODES, Ledger
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.context import make_context
-from diagnose.reason.efficiency import efficiency, identity
+from diagnose.reason.efficiency import ANOTHER_CAPTURE, efficiency, identity
 from diagnose.reason.findings import find, passed
 from diagnose.reason.forecast.configured import repeats_no_products
 from diagnose.reason.plan import of_numerics, plan_of
@@ -81,6 +94,7 @@ def conclude(
     known = identity(capture, job, facts, rank=shown.rank, device=shown.device)
     context = make_context(facts, job, knowledge.rulebook)
     platform = context.values.get("platform")
+    speed = efficiency(known, read, facts, knowledge.rulebook, platform=platform if isinstance(platform, str) else None)
     plan = plan_of(findings, said, shown.mean_step_ns, of_numerics(knowledge.rulebook))
     return Diagnosis(
         schema=SCHEMA,
@@ -88,9 +102,9 @@ def conclude(
         verdict=said,
         walls=walls,
         identity=known,
-        efficiency=efficiency(known, read, facts, knowledge.rulebook, platform=platform if isinstance(platform, str) else None),
+        efficiency=speed,
         plan=plan,
-        job=read,
+        job=_held_against(read, speed),
         capture=capture,
         ledger=tuple(
             LedgerEntry(
@@ -223,6 +237,14 @@ def _job(job: Job | None, world_size: int | None) -> JobRead | None:
         return None
     found = sizes(job, world_size=world_size)
     return structs.replace(job.read(), derived=found.derived, problems=found.problems)
+
+
+def _held_against(read: JobRead | None, speed: Efficiency) -> JobRead | None:
+    """The job file, with a problem more where this capture can't be of it."""
+    if read is None or not speed.lacking.endswith(ANOTHER_CAPTURE):
+        return read
+    problem = JobProblem(id="another-capture", text=f"{speed.lacking[:1].upper()}{speed.lacking[1:]}.")
+    return structs.replace(read, problems=(*read.problems, problem))
 
 
 def _facts(

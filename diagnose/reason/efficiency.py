@@ -28,6 +28,7 @@ _LAYOUT = {
     "ETP": "expert_tensor_parallel_size",
     "VPP": "virtual_pipeline_model_parallel_size",
 }
+ANOTHER_CAPTURE = "the job file is not that of this capture"
 _UNTOLD = frozenset({"ETP", "VPP"})  # told only where they say more than the others
 _CLASS = re.compile(r"(?:Model)?(?:Provider|Config|Bridge)$")
 
@@ -116,6 +117,10 @@ def efficiency(known: Identity, job: JobRead | None, facts: Mapping[str, Fact], 
     seconds = step_ns / 1e9
     rate = None if tokens is None else tokens / seconds / known.gpus
     if flop is None:
+        least = _value(sizes.get("flop_per_step_at_least"))
+        beyond = "" if least is None else _beyond(least / seconds / known.gpus / 1e12, known, platform, rulebook, limit="at least ")
+        if beyond:
+            return _none(None, step_ns, beyond)
         lacking = (
             f"TFLOP/s: {sizes['flop_per_step'].from_}"
             if "flop_per_step" in sizes
@@ -125,11 +130,10 @@ def efficiency(known: Identity, job: JobRead | None, facts: Mapping[str, Fact], 
         return structs.replace(_none(flop, step_ns, lacking), tokens_per_second_per_gpu=rate, how=how)
     achieved = flop / seconds / known.gpus / 1e12
     peak, why = _peak(known, platform, rulebook)
+    beyond = _beyond(achieved, known, platform, rulebook)
+    if beyond:
+        return _none(flop, step_ns, beyond)
     share = None if peak is None else achieved / peak
-    if share is not None and share > 1:
-        return _none(
-            flop, step_ns, f"{achieved:,.0f} TFLOP/s per GPU would be {share:.1f} times the peak: the job file is not that of this capture"
-        )
     how = (
         f"{decimal(flop / 1e12)} TFLOP per step as Megatron counts them / {seconds * 1e3:,.1f} ms (mean step, profiled) / {known.gpus} GPUs"
     )
@@ -146,6 +150,16 @@ def efficiency(known: Identity, job: JobRead | None, facts: Mapping[str, Fact], 
         how=how,
         lacking=why,
     )
+
+
+def _beyond(achieved: float, known: Identity, platform: str | None, rulebook: Rulebook, limit: str = "") -> str:
+    """Why a rate (TFLOP/s per GPU) can't be this run's; empty where it can. Without a precision it is held against the highest peak."""
+    peak, _ = _peak(known, platform, rulebook)
+    if peak is None and platform in rulebook.platforms.platforms:
+        peak = max((rate for rate in rulebook.platforms.platforms[platform].peak_tflops.values() if rate), default=None)
+    if peak is None or achieved <= peak:
+        return ""
+    return f"{limit}{achieved:,.0f} TFLOP/s per GPU would be {achieved / peak:.1f} times the peak: {ANOTHER_CAPTURE}"
 
 
 def _refusal(job: JobRead | None, facts: Mapping[str, Fact], known: Identity, step_ns: int | None) -> str:

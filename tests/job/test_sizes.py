@@ -384,3 +384,13 @@ def test_the_count_is_that_of_megatrons_own_formula(changed: dict[str, object], 
     args |= {"moe_ffn": 3, "topk": 2, "shared": 5} if moe else {"moe_ffn": 0, "topk": 0, "shared": 0}
     args["groups"] = int(str(changed.get("num_query_groups", 2)))
     assert sum(tiny(gated_linear_unit="true", **changed).values()) == closed_form(args, moe)
+
+
+def test_without_a_vocabulary_the_count_has_a_lower_end() -> None:
+    whole, less = values(A1), values(A1, "~model.vocab_size")
+    assert "flop_per_step_at_least" not in whole
+    assert less["flop_per_step"] is None
+    least, count = less["flop_per_step_at_least"], whole["flop_per_step"]
+    assert isinstance(least, float)
+    assert isinstance(count, float)
+    assert 0.7 * count < least < count

@@ -104,3 +104,20 @@ def test_rules_that_are_not_there_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("rules: nowhere\nnum_layers: 2\n")
     with pytest.raises(RuleFileError, match="nowhere"):
         diagnose([TRACE], config=tmp_path / "job.yaml")
+
+
+def test_a_job_file_that_would_beat_the_hardware_is_of_another_capture(tmp_path: Path) -> None:
+    """Where the count is not complete, its lower end decides; nothing is said of speed, and the screen says why."""
+    path = tmp_path / "job.yaml"
+    text = (JOBS / "qwen3_30b_a3b_alltoall_h100.yaml").read_text(encoding="utf-8")
+    assert "vocab_size: 151936" in text
+    for batch, more in ((32, False), (100_000, True)):
+        job = text.replace("vocab_size: 151936", "vocab_size: null")
+        path.write_text(job.replace("global_batch_size: 32", f"global_batch_size: {batch}"), encoding="utf-8")
+        document = diagnose([TRACE], config=path)
+        assert document.efficiency is not None
+        assert document.job is not None
+        assert (document.efficiency.tokens_per_second_per_gpu is None) is more
+        assert ("another-capture" in {problem.id for problem in document.job.problems}) is more
+        shown = " ".join(write(document, "text", Options(width=100)).split())
+        assert ("times the peak: the job file is not that of this capture." in shown) is more
