@@ -75,7 +75,8 @@ def patch(traces: tuple[str, ...], change: Change, reading: Reading, shown: Patc
         return 0
     print_document(patched.report, shown.format)
     if shown.format == "text":
-        say(f"wrote {change.output}" if change.output is not None else "nothing was written; name a file with -o")
+        written = f"wrote {change.output}" if change.output is not None else "nothing was written"
+        say(written if change.output is not None or not patched.report.rewritten else f"{written}; name a file with -o")
     return 0
 
 
@@ -100,7 +101,7 @@ def check_rewritten(patched: Patched) -> None:
     """Refuse to write a file that holds none of the changes. Raises PatchRefusedError."""
     if not patched.report.rewritten:
         raise PatchRefusedError(
-            f"{patched.report.source} is of a kind that is not rewritten, as are launch scripts, recipes, TOML and JSON.",
+            f"{patched.report.source} is of a kind that is not rewritten, as are launch scripts, recipes and TOML.",
             effect="Nothing was written.",
             next_step="Run `diagnose patch` without -o, and give what it prints at launch.",
         )

@@ -115,6 +115,9 @@ class Skipped(Struct, frozen=True, kw_only=True):
     why: str
 
 
+AT_LAUNCH = "this file can't take it; give it at launch"  # why a change is left to who starts the job
+
+
 class PatchReport(Struct, frozen=True, kw_only=True):
     """Schema `patch/1`. The command-line forms hold the same changes for a launch without the changed file."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from diagnose.document.diagnosis import Change, Diagnosis, Fact, Finding, Fix, JobRead, Tool
-from diagnose.document.job import PATCH_SCHEMA, Applied, CheckResult, LeftToYou, PatchReport, Skipped, Written
+from diagnose.document.job import AT_LAUNCH, PATCH_SCHEMA, Applied, CheckResult, LeftToYou, PatchReport, Skipped, Written
 from diagnose.errors import JobFileError, PatchRefusedError
 from diagnose.job import Job, SettingValue, parse_job
 from diagnose.job.edit import ENVIRONMENT, Edit, Editor, shown
@@ -404,7 +404,7 @@ class Patcher:
         if reason is not None:
             return reason
         try:
-            text, unwritten = _edited(state, asked)
+            text, unwritten, there = _edited(state, asked)
             after, names = after_all(unwritten, state.job), {edit.key: edit.setting or edit.key for edit in unwritten}
             given = ((names[key], value) for key, value in after.items())
             overrides = (*state.overrides, *(f"~{key}" if value is None else f"{key}={shown(value)}" for key, value in given))
@@ -422,9 +422,8 @@ class Patcher:
             return _Reason(why=broken)
         if wanted.until is not None and self._fires(wanted.until, new.job):
             return _Reason(why="The check is not silent with it.", left=asked.left)
-        why = "this file can't take it; give it at launch"
         last = {one.key: one for one in unwritten}.values()
-        left = (LeftToYou(fix=spec.id, framework=one.framework, key=one.key, to=shown(after[one.key]), why=why) for one in last)
+        left = (LeftToYou(fix=spec.id, framework=one.framework, key=one.key, to=shown(after[one.key]), why=AT_LAUNCH) for one in last)
         return replace(
             new,
             applied=(
@@ -438,7 +437,7 @@ class Patcher:
                     unknown=fix.unknown,
                 ),
             ),
-            written=(*state.written, *_written(state.job, job, spec, asked)),
+            written=(*state.written, *_written(state.job, job, spec, asked, there)),
             left=(*state.left, *asked.left, *left),
             edits=(*state.edits, *_by_key(state, asked)),
         )
@@ -514,20 +513,23 @@ def _by_key(state: _State, asked: Plan) -> Iterator[Edit]:
         yield from (edit,) if editor is None else (replace(edit, key=key) for key in editor.keys(state.text, edit))
 
 
-def _edited(state: _State, asked: Plan) -> tuple[str, tuple[Edit, ...]]:
-    """The changed text, and the edits that this kind of file can't take. Raises YamlEditError."""
-    text, editor, unwritten = state.text, _editor(state), []
+def _edited(state: _State, asked: Plan) -> tuple[str, tuple[Edit, ...], frozenset[str]]:
+    """The changed text, the edits that this kind of file can't take, and the keys that say so already. Raises YamlEditError."""
+    text, editor, unwritten, there = state.text, _editor(state), [], set()
     for edit, value in in_turn(asked.edits, state.job):
         if editor is not None and editor.takes(edit):
-            text = editor.write(text, edit, value)
+            before, text = text, editor.write(text, edit, value)
+            there |= {edit.key} if text == before else set()
         else:
             unwritten.append(edit)
-    return text, tuple(unwritten)
+    return text, tuple(unwritten), frozenset(there)
 
 
-def _written(before: Job, after: Job, spec: FixSpec, asked: Plan) -> Iterator[Written]:
+def _written(before: Job, after: Job, spec: FixSpec, asked: Plan, there: frozenset[str]) -> Iterator[Written]:
     """What changed, setting by setting, with the key that it is read from now."""
     for edit in {(one.key, None if one.setting is not None else index): one for index, one in enumerate(asked.edits)}.values():
+        if edit.setting is None and edit.key in there:
+            continue
         old = None if edit.setting is None else before.settings.get(edit.setting)
         new = None if edit.setting is None else after.settings.get(edit.setting)
         if edit.setting is not None and (None if old is None else old.value) == (None if new is None else new.value):

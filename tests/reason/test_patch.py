@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from diagnose.cli import main
 from diagnose.document.diagnosis import Fact, Tool
+from diagnose.document.job import AT_LAUNCH
 from diagnose.errors import PatchRefusedError
 from diagnose.job import edit_yaml as yaml_edit
 from diagnose.job.edit import _same
@@ -18,6 +19,7 @@ from diagnose.reason.checks import check
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader
 from diagnose.reason.patch import Patched, Patcher, Wanted, framework_of, is_step, plan
+from diagnose.render import write
 from fixtures import scenario
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
@@ -179,7 +181,11 @@ def test_scripts_are_not_rewritten_but_the_change_is_judged_and_told(name: str) 
     assert done.text == text
     assert not done.report.rewritten
     if done.report.applied:
-        assert "this file can't take it; give it at launch" in {row.why for row in done.report.left_to_you}
+        assert AT_LAUNCH in {row.why for row in done.report.left_to_you}
+        told = " ".join(write(done.report, "text").split())
+        assert "to give at launch; a file of this kind is not rewritten." in told  # as it is typed, and once
+        assert AT_LAUNCH not in told
+        assert "applied" not in told
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -346,3 +352,11 @@ def test_a_list_that_holds_the_members_already_stays_as_it_is_written() -> None:
     assert _same(node, ("moe_act", "layernorm"))
     assert not _same(node, ("layernorm", "moe_act"))
     assert not _same(node, "moe_act")
+
+
+def test_a_key_that_says_so_already_is_no_change() -> None:
+    """Also where it is no setting that the program reads."""
+    text = '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2, "overlap_comm": false, "contiguous_gradients": %s}}\n'
+    told = {value: patched(text % value, "COM-10").report.written for value in ("true", "false")}
+    assert [row.key for row in told["true"]] == ["zero_optimization.overlap_comm"]
+    assert [row.key for row in told["false"]] == ["zero_optimization.overlap_comm", "zero_optimization.contiguous_gradients"]

@@ -57,6 +57,8 @@ def _summary(document: CheckReport) -> str:
     outcome = ", ".join(f"{HEADINGS[group].lower()}: {number}" for group, number in counts.items() if number) or "nothing found wrong"
     where = f"on {document.platform}" if document.platform else "on no named platform"
     decided = f"{document.checked} checks decided, {len(document.not_assessed)} not assessed"
+    if not document.checked and not document.not_assessed:
+        return f"{document.job.format} job {where}: nothing was checked, since no check asks for what this file says."
     return f"{document.job.format} job {where}: {outcome}. {decided}."
 
 

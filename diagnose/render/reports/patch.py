@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnose.document.job import Applied, PatchReport, Written
+from diagnose.document.job import AT_LAUNCH, Applied, PatchReport, Written
 from diagnose.render import report as r
 from diagnose.render import units
 from diagnose.render.report import Block, Entry, Label, Lines, Listing, Section, Text
@@ -32,12 +32,15 @@ def report(document: PatchReport) -> r.Report:
 
 
 def _summary(document: PatchReport) -> str:
-    done = f"{units.plural(len(document.applied), 'fix', 'fixes')} applied, {units.plural(len(document.written), 'setting')} changed"
-    return f"{document.source}: {done}."
+    fixes, changed = units.plural(len(document.applied), "fix", "fixes"), units.plural(len(document.written), "setting")
+    if document.rewritten:
+        return f"{document.source}: {fixes} applied, {changed} changed."
+    return f"{document.source}: {fixes}, {changed} to give at launch; a file of this kind is not rewritten."
 
 
 def _lists(document: PatchReport) -> Iterator[tuple[str, Listing | Lines]]:
-    yield "Left to you", Listing(texts=tuple(f"{row.fix}: {row.key} {row.to} ({row.why})" for row in document.left_to_you))
+    left = [row for row in document.left_to_you if document.rewritten or row.why != AT_LAUNCH]  # those stand below, as they are typed
+    yield "Left to you", Listing(texts=tuple(f"{row.fix}: {row.key} {row.to} ({row.why})" for row in left))
     yield "Not applied", Listing(texts=tuple(f"{row.id} {row.title}. {row.why}" for row in document.skipped))
     yield "Wrong before, and still", Listing(texts=tuple(f"{row.id}: {row.summary}" for row in document.still_wrong))
     yield "Instead of the file, Megatron-Bridge", Lines(texts=_joined(document.bridge_overrides))
