@@ -149,6 +149,7 @@ _OTHERWISE_NAMED = {  # fact → column of the budget
     "host_copy_blocking_ns": "blocking_host_copy_ns",
     "packing_exclusive_ns": "packing_exposed_ns",
 }
+_LATENCIES = ("launch_handover_ns", "transport_handover_ns", "host_copy_handover_ns")  # of dependency_stalled_ns: each goes with its cause
 # Facts that are not known where the trace does not tell these things.
 _OF_LAUNCHES = (
     "launch_starved_ns", "launch_handover_ns", "launch_shadowed_ns", "host_work_ns", "longest_host_gap_ns", "host_gap_excess_ns",
@@ -173,7 +174,8 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         **_start_up(one, knowledge.hosts.start_up),
         **_long_steps(one),
         **_exchanges(records.communication),
-        "other_reduction_share": _reduction_share(one),
+        "other_reduction_share": _shape_share(one, "other", _REDUCING),
+        "data_gather_share": _shape_share(one, "data", ("all_gather",)),
         **_kernels(one),
         **_memory(one, records),
         "host_pauses": _pauses(one),
@@ -201,6 +203,8 @@ def _columns(one: DeviceMeasure, names: Collection[str]) -> dict[str, pl.Series]
     per_step = one.budget.per_step
     columns = {name: frame[name] for frame in (per_step, one.counts) for name in frame.columns if name in names}
     columns |= {fact: per_step[column] for fact, column in _OTHERWISE_NAMED.items()}
+    latency = [per_step[name].fill_null(0) for name in _LATENCIES if name in per_step.columns]
+    columns["unexplained_wait_ns"] = sum(([-one for one in latency]), per_step["dependency_stalled_ns"])
     recomputed = one.memory.recompute.per_window
     return (
         columns
@@ -321,7 +325,7 @@ def _unexplained(one: DeviceMeasure) -> str | None:
     """The synchronising calls that the host was in while compute waited for something unknown; None without recorded calls."""
     stalled = int(one.budget.per_step["dependency_stalled_ns"].sum())
     long = one.causes.unexplained.filter(pl.col("ns") >= UNEXPLAINED_NAMED * stalled)
-    return (_calls_told(one, long) or "no call for long") if one.recorded.calls else None
+    return (_calls_told(one, long) or "no synchronising call for long") if one.recorded.calls else None
 
 
 def _calls_told(one: DeviceMeasure, named: pl.DataFrame) -> str:
@@ -360,12 +364,12 @@ def _typical_length(one: DeviceMeasure, kind: CommKind) -> int | None:
 _REDUCING = ("all_reduce", "reduce_scatter", "all_gather")
 
 
-def _reduction_share(one: DeviceMeasure) -> float | None:
-    """Share of the time of transport whose group is unknown in collectives that reduce or gather; None where none ran in the steps."""
-    reduces = {number: lane.shape in _REDUCING for number, lane in enumerate(one.exchanges.lanes) if lane.kind == "other"}
-    ran = one.exchanges.instances.filter(pl.col("index").is_not_null() & pl.col("lane").is_in(list(reduces)))
+def _shape_share(one: DeviceMeasure, kind: str, shapes: Collection[str]) -> float | None:
+    """Share of the time of transport of one kind in exchanges of these shapes; None where none of the kind ran in the steps."""
+    counts = {number: lane.shape in shapes for number, lane in enumerate(one.exchanges.lanes) if lane.kind == kind}
+    ran = one.exchanges.instances.filter(pl.col("index").is_not_null() & pl.col("lane").is_in(list(counts)))
     told = ran.group_by("lane").agg((pl.col("end") - pl.col("start")).sum().alias("ns")).rows()
-    return _share(sum(ns for lane, ns in told if reduces[lane]), sum(ns for _, ns in told))
+    return _share(sum(ns for lane, ns in told if counts[lane]), sum(ns for _, ns in told))
 
 
 def _kernels(one: DeviceMeasure) -> dict[str, FactValue]:

@@ -110,3 +110,34 @@ def test_what_holds_compute_up_goes_before_the_ceilings_of_compute_s_own_quality
     )
     order = [one.id for one in found if one.id in ("communication-blocking-other", "compute-fp32-products")]
     assert order == ["communication-blocking-other", "compute-fp32-products"]
+
+
+def test_a_gather_of_parameters_is_offered_where_parameters_are_gathered() -> None:
+    stalled: dict[str, FactValue] = {"data_parallel_blocking_ns": 9_000_000, "data_parallel_blocking_share": 0.09, "is_training": True}
+    assert "COM-11" not in offered(**stalled, data_gather_share=0.0)  # all-reduces alone: each rank holds all parameters
+    assert {"COM-10", "COM-11"} <= set(offered(**stalled, data_gather_share=0.2))
+    assert "COM-11" in offered(**stalled)
+
+
+def test_a_driver_call_for_every_tensor_is_no_fragmentation() -> None:
+    calls: dict[str, FactValue] = {
+        "allocator_ns": 9_000_000,
+        "allocator_shadowed_ns": 0,
+        "allocator_restart_ns": 0,
+        "kernels_per_step": 470,
+    }
+    off = offered(**calls, python_seen=True, allocator_calls_per_step=564)
+    assert off["MEM-23"].state == "applicable"
+    assert offered(**calls, python_seen=True, allocator_calls_per_step=90)["MEM-23"].state == "already_on"
+    assert "MEM-23" not in offered(**calls, allocator_calls_per_step=564)
+
+
+def test_products_off_the_tensor_cores_are_told_in_the_types_that_the_gpu_has() -> None:
+    slow: dict[str, FactValue] = {"fp32_product_busy_ns": 40_000_000, "python_seen": True}
+    told = {
+        major: " ".join(change.to or "" for change in offered(**slow, gpu_compute_major=major)["CMP-12"].changes) for major in (7, 8, None)
+    }
+    assert "TF32; or autocast to BF16" in told[8]
+    assert told[7].startswith("FP16 with a gradient scaler")
+    assert "from compute capability 8.0 on" in told[None]
+    assert "FP16 with a gradient scaler before 8.0" in told[None]
