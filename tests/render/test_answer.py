@@ -11,10 +11,11 @@ from rich.cells import cell_len
 
 from diagnose.document.diagnosis import NOT_WAITED_FOR, WINS_NOTHING, Change, Diagnosis, Displaced, Identity, PlanStep, StepForecast, decode
 from diagnose.errors import InputError
+from diagnose.model.vocabulary import CAPTURE
 from diagnose.pipeline import diagnose
 from diagnose.reason.plan import settings, written
 from diagnose.render import Options, report, section_names, words, write
-from diagnose.render.reports.diagnosis import answer
+from diagnose.render.reports.diagnosis import answer, tables
 from diagnose.render.writers.terminal import answer as terminal
 from fixtures import gallery
 from fixtures.gallery import GOLDEN, GOLDEN_FOLDER
@@ -322,3 +323,69 @@ def test_steps_that_the_screen_has_no_room_for_are_named(demo: Diagnosis) -> Non
     assert not any(
         line.endswith(" with -v") for line in write(structs.replace(demo, plan=long), "text", Options(width=100, detail=1)).splitlines()
     )
+
+
+def test_launch_latency_that_a_wall_owns_is_no_wait_without_a_cause(demo: Diagnosis) -> None:
+    """The bar and the verdict's sentence speak of the same amounts."""
+    device = tables.focus(demo)
+    step = None if device is None else tables.usual(device)
+    assert device is not None
+    assert step is not None
+    stalled = structs.replace(step, dependency_stalled_ns=step.host_work_ns, host_work_ns=step.dependency_stalled_ns)
+    owned = stalled.dependency_stalled_ns * 3 // 4
+    walls = tuple(
+        structs.replace(
+            one, parts=one.parts | ({"handover": owned if one.wall == "host_overhead" else 0} if "handover" in one.parts else {})
+        )
+        for one in demo.walls
+    )
+    budgets = tuple(structs.replace(one, mean=stalled) if one is device else one for one in demo.budget)
+    changed = structs.replace(demo, walls=walls, budget=budgets)
+    check_adds_up(changed)
+    amounts = dict(answer._amounts(changed, stalled))
+    assert (amounts["latency"], amounts["unknown"]) == (owned, stalled.dependency_stalled_ns - owned)
+    assert "launch latency" in {part.label for part in answer.bar(changed).parts}
+
+
+def test_compute_is_no_headline_where_more_of_the_step_waits_for_nobody_knows_what(demo: Diagnosis) -> None:
+    step = demo.steps.duration_ns.mean or 0
+    told = structs.replace(demo.verdict, target_wall="compute", dominant_wall="compute", cause=None)
+    for waiting, said in ((0.3, "Compute-bound"), (0.6, "Waits without a known cause")):
+        walls = tuple(
+            structs.replace(one, bound_ns=round(0.4 * step), share=0.4, beside={"unexplained_wait": round(waiting * step)})
+            if one.wall == "compute"
+            else one
+            for one in demo.walls
+        )
+        assert answer.headline(structs.replace(demo, verdict=told, walls=walls)) == said
+
+
+@for_each(
+    "file, written_to",
+    ("job.yaml", " -o new.yaml"),
+    ("job.yml", " -o new.yml"),
+    ("train.sh", ""),
+    ("zero3.json", " -o new.json"),
+    ("train.toml", ""),
+)
+def test_a_patch_is_told_to_write_only_what_it_can_write(file: str, written_to: str) -> None:
+    known = rich()
+    assert known.job is not None
+    document = structs.replace(known, job=structs.replace(known.job, file=file), plan=(PlanStep(**STEP | {"state": "applicable"}),))
+    assert dict(answer.commands(document).rows)["apply"].endswith(f"--config {file}{written_to}")
+
+
+def test_what_one_rank_can_not_tell_of_communication_goes_before_what_the_profiler_did(demo: Diagnosis) -> None:
+    slowed = structs.replace(demo.findings[0], wall=CAPTURE, summary="The profiler slowed this run. More.")
+    said = answer.remarks(structs.replace(demo, findings=(slowed, *demo.findings), ranks=None)).texts
+    alone = next(place for place, text in enumerate(said) if text.startswith("One of 16 ranks was captured"))
+    assert alone < said.index("The profiler slowed this run.")
+    assert sum("profiler" in text for text in said) == 1
+
+
+def test_a_trace_of_recompute_has_no_row_of_its_own(demo: Diagnosis) -> None:
+    little = tuple(
+        structs.replace(row, phase={"forward": 10_000, "backward": 20_000, "recompute": 1}) if row.bucket == "attention" else row
+        for row in demo.buckets
+    )
+    assert answer.bar(structs.replace(demo, buckets=little)) == answer.bar(demo)

@@ -114,7 +114,7 @@ def test_what_was_not_measured_is_never_zero(format_: str) -> None:
 
 @pytest.mark.parametrize("format_", ["text", "markdown", "html", "github", "junit", "sarif", "json"])
 def test_a_document_without_a_verdict_is_shown_and_says_why(format_: str) -> None:
-    said = "Too little was captured to judge: device operations 3, device time 9.00 µs in the whole capture."
+    said = "Too little was captured to judge: 9.00 µs of GPU time in the whole capture (device operations: 3)."
     least = structs.replace(minimal().verdict, dominant_wall=None, target_wall=None, runner_up=None, certainty="low", sentence=said)
     shown = rendered(format_, structs.replace(minimal(), verdict=least))
     assert ("Too little was captured to judge" in shown) is (format_ != "sarif")  # which lists findings alone

@@ -147,12 +147,22 @@ def headline(document: Diagnosis) -> str:
     cause = found.cause.headline if found.cause is not None else None
     if found.target_wall is None:
         return cause or "No verdict"
+    if _mostly_unexplained(document):
+        return "Waits without a known cause"
     title = words.wall(found.target_wall)
     wall = words.VOCABULARY.bound_by(found.target_wall) if found.target_wall == found.dominant_wall else f"{title} first"
     if found.cause is None or not cause:
         return wall
     own = any(one.id == found.cause.finding and one.wall == found.target_wall for one in document.findings)
     return f"{wall} · {cause}" if own else cause
+
+
+def _mostly_unexplained(document: Diagnosis) -> bool:
+    """Whether no wall could be shown, and waiting that nothing explains takes more of the step than compute does."""
+    target = next((one for one in document.walls if one.wall == document.verdict.target_wall), None)
+    if target is None or words.VOCABULARY.is_ceiling(target.wall):
+        return False
+    return (target.beside.get("unexplained_wait") or 0) > (target.bound_ns or 0)
 
 
 _RESOLVED = 0.9  # of the stream waits, from which on that speaks for a verdict (trace_rules/walls.yaml)
@@ -269,7 +279,9 @@ def _amounts(document: Diagnosis, step: StepBudget) -> Iterator[tuple[str, int]]
     yield "launch", step.host_work_ns
     yield "sync", step.host_sync_ns
     yield "allocator", step.allocator_ns
-    yield "unknown", step.dependency_stalled_ns
+    latency = min(sum(wall.parts.get("handover") or 0 for wall in document.walls), step.dependency_stalled_ns)
+    yield "latency", latency
+    yield "unknown", step.dependency_stalled_ns - latency
 
 
 def _computed(document: Diagnosis, step: StepBudget) -> dict[str, int]:
@@ -284,13 +296,15 @@ def _computed(document: Diagnosis, step: StepBudget) -> dict[str, int]:
     if not found or abs(sum(found.values()) - step.compute_busy_ns) > 0.01 * step.compute_busy_ns:
         return {_COMPUTE: step.compute_busy_ns}
     found[max(found, key=lambda key: found[key])] += step.compute_busy_ns - sum(found.values())
-    again = 0
+    computed, again = dict(found), 0
     for row in tables.on(document.buckets, *place):
         repeated, key = row.phase.get("recompute", 0), f"{_COMPUTE}_{row.bucket}"
         if repeated and key in found:
             moved = round(found[key] * repeated / sum(row.phase.values()))
             found[key], again = found[key] - moved, again + moved
-    return found | ({_AGAIN: again} if again else {})
+    if again < LEAST_PART * step.window_ns:  # no row for so little: it stays where it was computed
+        return computed
+    return found | {_AGAIN: again}
 
 
 def _merged(amounts: dict[str, int], step: StepBudget) -> dict[str, int]:
@@ -337,6 +351,7 @@ _LABELS: Mapping[str, str] = {
     "launch": "CPU: next kernel not launched",
     "sync": "CPU: synchronisation",
     "allocator": "CPU: allocator calls",
+    "latency": "launch latency",
     "unknown": "waiting, cause unknown",
     "not_recorded": "no compute (launches not recorded)",
     _REST: "the rest",
@@ -349,6 +364,7 @@ _LOOKS: Mapping[str, str] = {
     "waiting_other": "#c46a8f",
     "waiting_rest": "#c46a8f",
     "packing": "#f2a07b",
+    "latency": "#a3b18a",
     _REST: "#8c8c8c",
     _COMPUTE_REST: "#88ccee",
     _AGAIN: "#4b0082",
@@ -520,8 +536,6 @@ def remarks(document: Diagnosis) -> r.Remarks:
 
 
 def _remarks(document: Diagnosis) -> Iterator[str]:
-    if document.verdict.perturbed:
-        yield "The profiler slowed this run: times are longer than without it."
     if any(entry.severity in ("data_loss", "error") for entry in document.ledger):
         yield "Data was lost: --section ledger shows what."
     if document.ranks is not None:
@@ -531,9 +545,6 @@ def _remarks(document: Diagnosis) -> Iterator[str]:
         yield from said.lines[:1]
     for problem in () if document.job is None else document.job.problems:
         yield f"Job file: {problem.text}"
-    for finding in document.findings:
-        if finding.wall == CAPTURE:
-            yield _first_sentence(finding.summary)
     known, alone = document.identity, _alone(document)
     if alone and known is not None and any(row.blocking_ns for row in document.communication):
         others = sorted({1, max((known.gpus or 2) // 2, 1), (known.gpus or 2) - 1} - {known.rank})[:2]
@@ -542,6 +553,9 @@ def _remarks(document: Diagnosis) -> Iterator[str]:
             f"One of {known.gpus} ranks was captured: waiting for a straggler looks like slow communication. Capture ranks {which} "
             "in the same steps and pass the folder."
         )
+    for finding in document.findings:
+        if finding.wall == CAPTURE:
+            yield _first_sentence(finding.summary)
     first = next((one for one in document.findings if one.wall != CAPTURE and one.bound_ns), None)
     if first is not None and first.wrong_when and not alone:
         yield f"{capitalised(first.name)}: not this if {in_sentence(first.wrong_when)}"
@@ -570,7 +584,8 @@ def _commands(document: Diagnosis) -> Iterator[tuple[str, str]]:
     job = None if document.job is None else shlex.quote(units.visible(document.job.file or "JOB"))
     fixes = [step.fix for step in document.plan if step.fix is not None]
     if job is not None and any(step.state == "applicable" and step.fix for step in document.plan):
-        yield "apply", f"diagnose patch {trace} --config {job} -o new{PurePath(document.job.file or '').suffix if document.job else ''}"
+        kind = PurePath(document.job.file or "").suffix if document.job else ""
+        yield "apply", f"diagnose patch {trace} --config {job}{f' -o new{kind}' if kind in _REWRITTEN else ''}"
     elif job is None and fixes:
         yield "decide", f"diagnose {trace} --config JOB"
     if fixes:
@@ -579,6 +594,9 @@ def _commands(document: Diagnosis) -> Iterator[tuple[str, str]]:
     if _alone(document):
         yield "capture", f"diagnose capture {job or 'JOB'}"
     yield "more", "-v every finding, -vv all tables, -o report.html the page"
+
+
+_REWRITTEN = (".yaml", ".yml", ".json", ".flags", ".overrides")  # job files that a patch writes; of others it prints what to give at launch
 
 
 def _closing(document: Diagnosis) -> str:
