@@ -88,3 +88,13 @@ def test_what_is_not_told_has_its_reason(change: dict[str, Any], rate: float | N
     assert found.lacking == lacking
     assert (found.mfu is None) == (found.tflops_per_gpu is None or lacking.startswith("MFU"))
     assert bool(found.how) == (rate is not None or tflops is not None)
+
+
+def test_without_a_whole_count_its_lower_end_and_without_a_precision_the_highest_peak_decide() -> None:
+    least = structs.replace(job(None), derived=(*job(None).derived, size("flop_per_step_at_least", 100 * FLOP)))
+    beyond = "at least 10,000 TFLOP/s per GPU would be 10.1 times the peak: the job file is not that of this capture"
+    assert (told(least).tokens_per_second_per_gpu, told(least).lacking) == (None, beyond)
+    assert told(least, precision=None).lacking.startswith("at least 10,000 TFLOP/s per GPU would be 5.1 times the peak")
+    few = structs.replace(least, derived=(*job(None).derived, size("flop_per_step_at_least", FLOP)))
+    assert told(few).tokens_per_second_per_gpu == pytest.approx(2_000)
+    assert told(job(100 * FLOP), precision=None).tflops_per_gpu is None
