@@ -135,7 +135,8 @@ class Requirement(Strict, frozen=True, kw_only=True):
     """A condition with the sentence for when it fails.
 
     The gate says what it does to the fix: `hard` blocks when it fails and leaves the fix unknown when it is unknown; `known` blocks
-    when it fails, but is only told when it is unknown (versions); `note` is only told.
+    when it fails, but is only told when it is unknown (versions); `note` is only told. `elsewhere`: what it is where the job's framework
+    has no such setting.
     """
 
     condition: str = msgspec.field(name="if")
@@ -143,6 +144,7 @@ class Requirement(Strict, frozen=True, kw_only=True):
     unknown: str = ""
     gate: Literal["hard", "known", "note"] = "hard"
     first: str | None = None
+    elsewhere: Literal["met", "unmet", "open"] = "met"
     outcome: Outcome | None = None  # what a run does that has the fix on and breaks this; None where no source tells
 
 

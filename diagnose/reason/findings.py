@@ -72,6 +72,9 @@ class Verdicts:
         return "unknown" if self.already_on is None or self.undecided else "applicable"
 
 
+_ELSEWHERE: Mapping[str, bool | None] = {"met": True, "unmet": False, "open": None}
+
+
 @dataclass(frozen=True, kw_only=True)
 class FixReader:
     """Reads fixes against one job and one trace."""
@@ -152,7 +155,10 @@ class FixReader:
         on = spec.already_on
         holds = self.context.holds_all([item.condition for item in requirements] + ([on] if on else []))
         met = [value if index < len(needs) or value is None else not value for index, value in enumerate(holds[: len(requirements)])]
-        met = [True if value is None and self._foreign(item.condition) else value for item, value in zip(requirements, met, strict=True)]
+        met = [
+            _ELSEWHERE[item.elsewhere] if value is None and self._foreign(item.condition) else value
+            for item, value in zip(requirements, met, strict=True)
+        ]
         if on and (holds[-1] or self._asked(on)):  # what the trace shows to run is on, whoever set it
             already_on = False if holds[-1] is None and self._foreign(on) else holds[-1]
         else:

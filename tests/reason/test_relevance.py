@@ -9,6 +9,7 @@ from diagnose.model.vocabulary import FactValue
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader, find
 from diagnose.render.reports.diagnosis import story
+from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import job, parse_job
 
@@ -141,3 +142,37 @@ def test_products_off_the_tensor_cores_are_told_in_the_types_that_the_gpu_has() 
     assert told[7].startswith("FP16 with a gradient scaler")
     assert "from compute capability 8.0 on" in told[None]
     assert "FP16 with a gradient scaler before 8.0" in told[None]
+
+
+DEEPSPEED = '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3, "overlap_comm": false}}'
+
+
+@for_each(
+    "key, state, sentence",
+    ("COM-26", "blocked", "No dispatcher beside all-to-all is configured, so nothing fell back."),
+    ("COM-03", "blocked", "only flex backends have this knob"),
+    ("COM-07", "blocked", "It requires EP overlap, which is off."),
+    ("COM-08", "unknown", "Only for models with a shared expert (the job file names none)."),
+    ("COM-10", "applicable", ""),  # its own framework's
+)
+def test_what_the_framework_has_no_setting_for_is_not_there_rather_than_met(key: str, state: str, sentence: str) -> None:
+    stalled = facts(
+        expert_exchange_blocking_ns=40_000_000, expert_exchange_blocking_share=0.4, has_experts=True, is_training=True, world_size=16
+    )
+    fix = FixReader(context=make_context(stalled, parse_job(DEEPSPEED), BOOK)).fix(BOOK.fixes[key])
+    assert fix.state == state
+    assert sentence in " ".join((*fix.blocked_by, *fix.unknown))
+
+
+def test_a_dispatcher_is_named_in_torchtitan_s_own_key_and_its_default_is_known() -> None:
+    titan = parse_job('[model]\nname = "deepseek_v3"\n[parallelism]\nexpert_parallel_degree = 8\ndata_parallel_shard_degree = 8\n')
+    stalled = facts(
+        expert_exchange_blocking_ns=40_000_000, expert_exchange_backend="nccl", has_experts=True, is_training=True, world_size=8
+    )
+    reader = FixReader(context=make_context(stalled, titan, BOOK))
+    for key, backend in (("COM-01", "deepep"), ("COM-02", "hybridep")):
+        fix = reader.fix(BOOK.fixes[key])
+        assert fix.state == "applicable"
+        written = {change.key: change.to for change in fix.changes if change.framework == "torchtitan"}
+        assert written == {"parallelism.expert_parallel_comm_backend": backend}
+    assert reader.fix(BOOK.fixes["COM-26"]).state == "blocked"  # the default is all-to-all, so nothing fell back
