@@ -25,6 +25,7 @@ FIRST_USE_FACTOR = 1.1  # the same where first-use costs explain half of what it
 STEADY = 1.05  # steps of which the longest is at most this much longer than the shortest are steady: there FIRST_USE_FACTOR alone tells a first step
 PART = 0.05  # a range that usually leaves more of the compute work between it and the next one outside is only a part of a step
 SAME_TAIL = 1.5  # work after the last range, up to so many times what follows another range, belongs to the last step
+LEAD = 0.1  # steps that each begin by so much of their length before the one before has ended run as a pipeline
 WHOLE = 0.5  # a first or last window with less than this share of the usual compute operations is cut by the capture's edge
 HARDLY_ANY = 0.1  # the same for the last of two windows
 MIN_PERIOD = 20  # kernels in a recurring sequence below which it is a loop inside a step, not a step
@@ -200,7 +201,7 @@ def _by_range(trace: Trace, work: pl.DataFrame, rank: int, anchor: StepAnchor) -
     numbered = per_range["number"].null_count() == 0 and per_range["number"].is_unique().all()
     index = per_range["number"] if numbered else pl.Series("number", range(per_range.height), dtype=pl.Int64)
     tail = _tail(ranges, launched)
-    last_end = max(int(per_range["end"].max()), tail or 0)  # type: ignore[arg-type]
+    last_end = max(int(per_range["end"].max()), tail or 0) - _lead(per_range)  # type: ignore[arg-type]
     windows = _windows_from_starts(pl.DataFrame({"index": index, "start": per_range["start"]}), last_end)
     dropped: tuple[Dropped, ...] = ()
     if _is_open(ranges, trace):
@@ -245,6 +246,19 @@ def _begins(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
         .sort("range_start")
         .with_columns(pl.col("start").cum_max())  # a kernel that overtakes the step before it does not begin its own step earlier
     )
+
+
+def _lead(per_range: pl.DataFrame) -> int:
+    """By how much each step begins before the one before has ended (the median); 0 where not all of them do by a notable part.
+
+    A pipeline looks up the rows of the next batch during this one: each window then holds the beginning of one step and the rest of the one
+    before, and what is left of the last belongs to no window, since nothing runs beside it.
+    """
+    if per_range.height < MIN_REPEATS:
+        return 0
+    over, length = per_range["end"].head(-1) - per_range["start"].slice(1), per_range["start"].diff().drop_nulls()
+    usual = int(length.median() or 0)  # type: ignore[arg-type]
+    return int(over.median() or 0) if int(over.min() or 0) > LEAD * usual else 0  # type: ignore[arg-type]
 
 
 def _tail(ranges: pl.DataFrame, launched: pl.DataFrame) -> int | None:

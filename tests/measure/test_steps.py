@@ -239,6 +239,21 @@ def test_a_prefetch_copy_that_runs_early_does_not_cut_the_step_before_it() -> No
     assert windows(scene(items, spans)) == [(0, 10, 900), (1, 900, 1800), (2, 1800, 2700)]
 
 
+@for_each("begins, expected", (600, (3, 3010, 4010)), (0, (3, 3010, 4000)))
+def test_a_last_step_that_nothing_follows_ends_as_long_after_its_begin_as_the_others(begins: int, expected: tuple[int, int, int]) -> None:
+    """In a pipeline the rows of the next batch are looked up during this one: the last step's own rest would be more than a step."""
+    spans = [Span(text=f"ProfilerStep#{n}", start=1000 * n, end=1000 * n + 900) for n in range(4)]
+    items = [
+        one
+        for n in range(4)
+        for one in (
+            run("norm", 1000 * n + 10, 1000 * n + 90, 1000 * n + 1, stream=20),
+            run("gemm", 1000 * n + begins + 100, 1000 * n + begins + 1000, 1000 * n + 20),
+        )
+    ]
+    assert windows(scene(items, spans)) == [(0, 10, 1010), (1, 1010, 2010), (2, 2010, 3010), expected]
+
+
 def test_a_step_without_operations_is_listed() -> None:
     found = scene(LOOP.items[:4] + LOOP.items[8:], LOOP.spans).steps()
     assert 2 in [one.index for one in found.dropped]

@@ -338,7 +338,7 @@ def test_gaps_that_repeated_compute_ends_are_recompute_in_the_step_in_which_they
 
 @for_each(
     "one, named",
-    (waited_for(run("nccl", 12, 60, 1, stream=20), consumer=run("gemm", 65, 80, 4)), "no call for long"),
+    (waited_for(run("nccl", 12, 60, 1, stream=20), consumer=run("gemm", 65, 80, 4)), "no synchronising call for long"),
     (
         scene([run("gemm", 0, 10, 0), run("gemm", 60, 80, 5), call("cudaStreamSynchronize", 20, 50, wait="stream_sync", stream=7)]),
         "cudaStreamSynchronize (0.00 ms)",
