@@ -204,7 +204,7 @@ def _categories(document: Forecast) -> Table:
             }
             for label, now, likely, delta in cells
         ),
-        note="Each moment of a step counts once; the changes add up to that of the step.",
+        note="Each moment of a step counts once, as compute wherever compute runs: exposed is here what no compute hides. The changes add up to that of the step.",
         whole=True,
     )
 
