@@ -112,6 +112,7 @@ def _spaced(text: pl.Expr) -> pl.Expr:
         .str.replace_all(r"([a-z])([A-Z])", "${1} ${2}")
         .str.replace_all(r"([0-9A-Z])([A-Z][a-z])", "${1} ${2}")
         .str.replace_all(r"([a-z][0-9]+)([A-Z][0-9])", "${1} ${2}")
+        .str.replace_all(r"([A-Z]{2}(?:4|8|16|32))([ABCE-WYZ])", "${1} ${2}")
         .str.to_lowercase()
         .str.replace_all(r"[^a-z0-9]+", "  ")
         .pipe(lambda one: pl.concat_str(pl.lit(" "), one, pl.lit(" ")))
