@@ -214,7 +214,7 @@ def _op(kind: str) -> list[pl.Expr]:
         pl.col("end"),
         pl.lit(kind, dtype=OpKind).alias("kind"),
         pl.col("streamId").alias("stream"),
-        pl.col("correlationId").alias("correlation"),
+        _not_zero("correlationId", "correlation"),  # page migrations have 0: no call asked for them
     ]
 
 

@@ -264,7 +264,8 @@ def host_counts(host: HostActivity, windows: pl.DataFrame) -> pl.DataFrame:
 class Launches:
     """Which host API call launched each device operation. `frame` has one row per row of `Trace.ops`, in the same order.
 
-    Columns: call_start, issued (the end of the launching call), thread; all null where the launch was not recorded.
+    Columns: call_start, issued (the end of the launching call), thread; all null where the launch was not recorded. What the driver moves
+    by itself (`_of_the_driver`) has but `issued`: its own start.
     """
 
     frame: pl.DataFrame
@@ -287,7 +288,16 @@ def attribute(trace: Trace) -> Launches:
         calls = calls.join(wanted.filter(pl.col("key").is_not_null()).unique(), on="key", how="semi")
         unique = calls.sort("issued").unique("key", keep="last", maintain_order=True)
         duplicates, calls = calls.height - unique.height, unique
-    return Launches(frame=wanted.join(calls, on="key", how="left", maintain_order="left").drop("key"), duplicates=duplicates)
+    found = wanted.join(calls, on="key", how="left", maintain_order="left").drop("key")
+    return Launches(frame=_of_the_driver(trace.ops, found), duplicates=duplicates)
+
+
+def _of_the_driver(ops: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+    """`found` with the start as `issued` of page migrations: copies that no call asked for, in a trace that tells the calls of others."""
+    if found["issued"].null_count() == found.height:
+        return found
+    migrates = (ops["kind"] == "memcpy") & ops["correlation"].is_null()
+    return found.with_columns(pl.when(migrates).then(ops["start"]).otherwise("issued").alias("issued"))
 
 
 def _launch_key(trace: Trace) -> pl.Expr:

@@ -366,7 +366,7 @@ def step_counts(
         (compute & (length < TINY_NS)).sum().alias("tiny_kernels_per_step"),
         length.filter(compute).median().cast(pl.Int64).alias("kernel_median_ns"),
         (kernel & of_graph).sum().alias("graph_kernels"),
-        pl.col("correlation").filter(pl.col("issued").is_not_null()).n_unique().alias("launch_calls_per_step"),
+        pl.col("correlation").filter(pl.col("issued").is_not_null()).drop_nulls().n_unique().alias("launch_calls_per_step"),
         pl.col("correlation").filter(of_graph | (pl.col("kind") == "graph")).n_unique().alias("graph_launches_per_step"),
         length.filter(pl.col("kind") == "graph").sum().alias("opaque_work_ns"),
         length.sum().alias("work_ns"),

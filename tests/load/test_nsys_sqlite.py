@@ -117,6 +117,12 @@ def test_copies(tmp_path: Path) -> None:
     assert texts(trace, got, "name_id")[-1] == "[CUDA memcpy]"
 
 
+def test_pages_of_unified_memory_move_without_a_call(tmp_path: Path) -> None:
+    moved = [(2000, 2005, 0, 1, 0, 0, gpid(PID_A), 65536, 11, 7, 7), (2010, 2015, 0, 1, 7, 50, gpid(PID_A), 4096, 1, 0, 2)]
+    got = load(add(basic(tmp_path / "a.sqlite"), db.MEMCPY, CUPTI_ACTIVITY_KIND_MEMCPY=moved)).ops.filter(kind="memcpy")
+    assert got["correlation"].to_list() == [None, 50]
+
+
 def test_memset_and_whole_graphs(tmp_path: Path) -> None:
     path = add(
         basic(tmp_path / "a.sqlite"),

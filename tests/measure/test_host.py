@@ -113,6 +113,28 @@ def test_the_awaited_operation_is_that_of_the_call_that_still_waits_and_without_
     assert causes(one.stalls(0, 60)) == {"dependency_stalled": 40}
 
 
+# ---------------------------------------------------------------------------------------------------- page migrations
+
+
+def migration(start: int, end: int) -> Item:
+    """A copy that no call asked for: the driver moves a page of unified memory."""
+    return run("memcpy", start, end, correlation=0, stream=0, copy_kind="d2h")
+
+
+def test_the_host_reads_results_behind_the_last_kernel_and_pages_come_for_it() -> None:
+    one = scene([run("gemm", 2, 10, 0), migration(40, 45), migration(80, 85)])
+    assert causes(one.stalls(2, 85)) == {"blocking": 5, "host": 70}
+    assert one.work()["issued"].to_list() == [1, 40, 80]
+
+
+def test_no_page_migration_lacks_a_launch() -> None:
+    (device,) = scene([run("gemm", 2, 10, 0), *(migration(start, start + 5) for start in range(20, 80, 10))]).measure()
+    assert (device.recorded.operations, device.recorded.launched) == (7, 7)
+    assert device.counts["launch_calls_per_step"].to_list() == [1]
+    (device,) = scene([run("gemm", 2, 10), migration(20, 25)]).measure()
+    assert device.recorded.launched == 0, "a trace without launches tells nothing of copies either"
+
+
 # ---------------------------------------------------------------------------------------------------- polled kernels
 
 NOTIFY = "void deep_ep::internode::notify_dispatch<false, 8>(int const*, int*, int)"

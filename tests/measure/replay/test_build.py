@@ -132,6 +132,19 @@ def test_an_unmodified_replay_gives_back_every_step_of_a_simulated_run() -> None
         assert graph.steps.select("index", "start", "end").equals(device.steps.frame)
 
 
+@for_each(
+    "missing, refused",
+    (0, None),
+    (1, None),
+    (2, "Only 80.0 % of the operations have a launch in the trace, so what the others waited for is not known."),
+    (10, None),  # of no operation: the device alone is replayed
+)
+def test_a_graph_that_lacks_many_launches_is_not_replayed(missing: int, refused: str | None) -> None:
+    """What has no known launch would stay where it was, whatever the host does earlier."""
+    launched = [run("gemm", 100 * place, 100 * place + 90, None if place < missing else 100 * place - 20) for place in range(10)]
+    assert graph_of(launched).refused == refused
+
+
 def test_a_graph_is_built_only_where_asked() -> None:
     (device,) = scene(QUEUED).measure()
     assert device.graph is None

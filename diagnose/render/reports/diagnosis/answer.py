@@ -441,7 +441,7 @@ def _forecast(document: Diagnosis, numbers: Mapping[str | None, str]) -> str:
         return f"Forecast: {_win_nothing(nothing)}: {NOT_WAITED_FOR}{unknown}"
     if not told:
         why = document.no_forecast or next((one.no_forecast for one in main if one.no_forecast), "")
-        return f"No forecast, only bounds: {why}" if why and main else ""
+        return f"No forecast, only bounds: {in_sentence(why)}" if why and main else ""
     way = "".join(f" → {likely(found)} with {number}" for number, found in told)
     without = f" Then {_win_nothing(nothing)}." if nothing else ""
     doubt = next((f" {found.doubt}" for _, found in told if found.doubt), "")
