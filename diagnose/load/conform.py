@@ -94,6 +94,11 @@ def _bounds(frames: dict[str, pl.DataFrame]) -> tuple[int, int]:
     return min(firsts), max(lasts, default=min(firsts))
 
 
+def _provenance(told: Provenance, origin: int) -> Provenance:
+    """With times from the capture's start."""
+    return replace(told, origin_ns=origin, overhead=tuple((start - origin, end - origin) for start, end in told.overhead))
+
+
 def _relative(frame: pl.DataFrame, schema: str, origin: int) -> pl.DataFrame:
     times = ("time",) if schema in _MOMENTS else ("start", "end")
     moved = frame.with_columns(pl.col(times) - origin) if origin else frame
@@ -143,7 +148,7 @@ def conform(raw: RawTrace) -> Trace:
     frames |= {
         schema: typed(frame, schema) for schema, frame in (("names", raw.names), ("payloads", raw.payloads), ("threads", raw.threads))
     }
-    return Trace(**frames, devices=raw.devices, ranks=raw.ranks, provenance=replace(raw.provenance, origin_ns=first), ledger=ledger)
+    return Trace(**frames, devices=raw.devices, ranks=raw.ranks, provenance=_provenance(raw.provenance, first), ledger=ledger)
 
 
 def no_gpu_work(provenance: Provenance, ledger: Ledger, *, launches: int) -> InputError:

@@ -17,7 +17,7 @@ from diagnose.knowledge.environment import EnvironmentRules, Place, RawEnvironme
 from diagnose.load.nsys_nvtx import Communicator
 from diagnose.load.nsys_tables import OVERHEAD, PROFILER_OVERHEAD, Source, text, whole
 from diagnose.model.environment import EnvironmentItem
-from diagnose.model.intervals import clip, union_length
+from diagnose.model.intervals import clip, merge
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Device, Rank, RankSource
 
@@ -284,8 +284,8 @@ def diagnostics(source: Source, ledger: Ledger) -> tuple[tuple[str, ...], Ledger
     return tuple(shown)[:_MAX_DIAGNOSTICS], ledger
 
 
-def overhead(source: Source, first: int, last: int) -> tuple[int | None, tuple[str, ...]]:
-    """Time (ns) in [first, last] under any of the profiler's own spans, and a sentence on it; None where none are recorded.
+def overhead(source: Source, first: int, last: int) -> tuple[pl.DataFrame | None, tuple[str, ...]]:
+    """The profiler's own spans in [first, last] as start and end, disjoint, and a sentence on them; None where none are recorded.
 
     Spans before the first and after the last device operation (start-up, flush) perturb nothing that is measured.
     """
@@ -298,10 +298,11 @@ def overhead(source: Source, first: int, last: int) -> tuple[int | None, tuple[s
     if not parts:
         return None, ()
     spans = pl.concat(parts)
-    total = union_length(spans["start"], spans["end"])
-    if not total:
-        return 0, ()
-    return total, (
+    known = merge(spans)
+    if known.is_empty():
+        return known, ()
+    total = int((known["end"] - known["start"]).sum())
+    return known, (
         f"The profiler recorded {spans.height} spans of its own overhead while the GPU was at work, {total / 1e6:.3f} ms together.",
     )
 

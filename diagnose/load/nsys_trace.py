@@ -240,14 +240,15 @@ def build(
     read, ledger = _read(source, file, ledger)
     raw, used = _resolved(source, read, rank, provenance, ledger)
     diagnostics, ledger = nsys_meta.diagnostics(source, raw.ledger)
-    overhead_ns, overhead_notes = nsys_meta.overhead(source, *_extent(raw.tables))
+    overhead, overhead_notes = nsys_meta.overhead(source, *_extent(raw.tables))
     zero, duration = nsys_meta.clock(source, settings)
     first = _first_time(raw.tables)
     start = zero + first if zero is not None and first is not None else None
     provenance = replace(
         raw.provenance,
         duration_ns=duration,
-        overhead_ns=overhead_ns,
+        overhead_ns=None if overhead is None else int((overhead["end"] - overhead["start"]).sum()),
+        overhead=() if overhead is None else tuple(overhead.rows()),
         graph_trace=_graph_trace(raw.tables),
         diagnostics=diagnostics,
         environment=() if rules is None else environment_of(source, settings, used, rules),

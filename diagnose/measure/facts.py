@@ -19,8 +19,9 @@ from diagnose.measure.host import calls_named, python_seen
 from diagnose.measure.phases import longest_cost
 from diagnose.measure.records import DeviceRecords
 from diagnose.model.environment import EnvironmentItem
+from diagnose.model.intervals import merge, overlaps
 from diagnose.model.statistics import integer_median
-from diagnose.model.trace import Trace
+from diagnose.model.trace import Provenance, Trace
 from diagnose.model.vocabulary import COMM_KINDS, DENSE_GEMM, DISPATCH, EXPERT_GEMM, OPTIMIZER, ROUTER, CommKind, FactValue, Status
 
 SHOWN_NAME = 80  # characters of a kernel's name in a sentence
@@ -419,10 +420,19 @@ def trace_facts(trace: Trace, devices: Sequence[DeviceMeasure], knowledge: Knowl
         "graph_launch_calls": graph_launch_calls(trace, knowledge.hosts),
         "hierarchical_context_groups": hierarchical_context_groups(trace, knowledge.features),
         "python_stacks": trace.provenance.has_python_stacks,
-        "profiler_overhead_ns": trace.provenance.overhead_ns,
+        "profiler_overhead_ns": _overhead(trace.provenance, devices),
         "out_of_memory_events": _out_of_memory(trace, knowledge.features),
         "lost_event_warnings": len(matching(knowledge.features["lost_events"], trace.provenance.diagnostics)),
     }
+
+
+def _overhead(told: Provenance, devices: Sequence[DeviceMeasure]) -> int | None:
+    """What the profiler took itself: inside the kept steps, where its spans are known; a sum of the whole capture where they are not."""
+    if not told.overhead:
+        return told.overhead_ns
+    spans = pl.DataFrame(told.overhead, schema={"start": pl.Int64, "end": pl.Int64}, orient="row")
+    common = overlaps(spans, merge(pl.concat([one.steps.frame.select("start", "end") for one in devices])))
+    return int((common["end"] - common["start"]).sum())
 
 
 def _hip_version(environment: Collection[EnvironmentItem]) -> int | None:

@@ -180,6 +180,7 @@ class Provenance:
     duration_ns: int | None = None  # of the capture, where the file tells it
     has_python_stacks: bool = False
     overhead_ns: int | None = None  # time that the profiler reports to have taken itself
+    overhead: tuple[tuple[int, int], ...] = ()  # start and end of its spans, disjoint and in order, where the file tells them
     graph_trace: Literal["none", "nodes", "opaque"] = "none"
     diagnostics: tuple[str, ...] = ()  # messages of the profiler itself
     environment: tuple[EnvironmentItem, ...] = ()

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 from diagnose.document.diagnosis import (
     ASSUMED,
+    LEFT_OPEN,
     SEVERAL_RANKS,
+    WANTED,
     Change,
     Evidence,
     Expected,
@@ -185,7 +187,7 @@ class FixReader:
         """What would have to be known, what was decided on a framework's default, and what is only told."""
         told = [templates.fill(item.say, self.context.values) for item, met in verdicts.notes if met is False]
         if not self.context.frameworks:
-            on = [] if verdicts.already_on is False else [spec.undecidable or "The trace does not show whether this is done already."]
+            on = [] if verdicts.already_on is False else [spec.undecidable or LEFT_OPEN]
             return [*on, *(item.unknown or self._lacking(item.condition) for item in verdicts.undecided), *told]
         if self.context.job is None:
             return [*self._settings_wanted(spec), *self._facts_wanted(spec), *told]
@@ -211,7 +213,7 @@ class FixReader:
         names = [name.removeprefix("job_") for name in self._names(spec) if name.startswith("job_")]
         names += [change.setting for change in spec.changes if change.setting is not None]
         wanted = ", ".join(dict.fromkeys(names))
-        return [f"Pass the job file (--config): {wanted} decide."] if wanted else ["Pass the job file (--config)."]
+        return [f"{WANTED}: {wanted} decide." if wanted else f"{WANTED}."]
 
     def _facts_wanted(self, spec: FixSpec) -> list[str]:
         facts = self.context.rulebook.facts
@@ -416,7 +418,7 @@ def _not_assessed(rule: Rule, context: Context) -> NotAssessed:
     if measured and rule.capture:
         sentences.append(rule.capture)
     if told and context.job is None:
-        sentences.append(f"Pass the job file (--config): {', '.join(told)}.")
+        sentences.append(f"{WANTED}: {', '.join(told)}.")
     elif told:
         sentences.append(f"Not in the job file: {', '.join(told)}.")
     return NotAssessed(id=rule.id, missing=missing, how=" ".join(sentences))

@@ -14,7 +14,7 @@ from typing import Literal
 
 from msgspec import structs
 
-from diagnose.document.diagnosis import ASSUMED, Change, Finding, Fix, PlanSetting, PlanStep, Verdict
+from diagnose.document.diagnosis import ASSUMED, WANTED, Change, Finding, Fix, PlanSetting, PlanStep, Verdict
 from diagnose.job.edit import ENVIRONMENT
 from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, Rulebook
 from diagnose.model.vocabulary import CAPTURE
@@ -26,7 +26,6 @@ LEAST_SHARE = (
 )
 _LOOKING = "profile"  # the phase of fixes that only find out more: they stand instead of nothing
 _PROSE = re.compile(r"\b(?:the|a|an|of|in|to|or|and|as|with|one)\b|[A-Z]\w+ \w+ ")
-_UNDECIDED = "Pass the job file (--config)"
 
 
 def of_numerics(book: Rulebook) -> frozenset[str]:
@@ -40,8 +39,12 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None, 
 
     What the verdict names as the cause first, then the findings as they stand, each followed by what could be had instead.
 
+    Of what holds too little to judge nothing is planned.
+
     A fix in `numerics` is no equal alternative of one that computes the same: it stands in a plan only as the first of its finding.
     """
+    if verdict.dominant_wall is None and verdict.cause is None:
+        return ()
     cause = None if verdict.cause is None else verdict.cause.finding
     ordered = sorted((one for one in findings if _worth(one, cause, step_ns)), key=lambda one: one.id != cause)
     steps: list[PlanStep] = []
@@ -87,7 +90,7 @@ def _step(fix: Fix, finding: Finding, instead_of: str | None) -> PlanStep:
         bound_ns=finding.bound_ns,
         speedup_ceiling=finding.speedup_ceiling,
         changes=settings(fix.changes),
-        needs=tuple(line for line in fix.unknown if not line.startswith((ASSUMED, _UNDECIDED))),
+        needs=tuple(line for line in fix.unknown if not line.startswith((ASSUMED, WANTED))),
         published=fix.expected,
         cost=fix.cost,
         instead_of=instead_of,

@@ -91,7 +91,9 @@ def verdict(
     certainty, reasons = _certainty(context, columns)
     cause = _cause(named, findings, context)
     said = [templates.fill(say, {**context.values, **columns}) for say in [_first(rulebook.walls.lead, context, columns), *also]]
-    sentence = "; ".join([cause.sentence, *said] if cause else said)
+    sentence = "; ".join(said)
+    if cause is not None:
+        sentence = f"{cause.sentence}. {sentence[:1].upper()}{sentence[1:]}"
     return Verdict(
         dominant_wall=named.dominant.wall if named.dominant else None,
         target_wall=named.target.wall if named.target else None,

@@ -310,11 +310,12 @@ class Plan:
     """What to change, in order.
 
     `empty` is said instead of steps; `ask` what a job file would decide; `forecast` what all of it would come to; `not_worth` what brings
-    little here; `blocked` what can't be had now.
+    little here; `blocked` what can't be had now. `decided`: a job file decided which steps can be had.
     """
 
     title: str
     steps: tuple[Step, ...]
+    decided: bool = True
     empty: str = ""
     blocked: tuple[str, ...] = ()
     not_worth: str = ""

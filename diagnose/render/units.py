@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MISSING = "–"
 NOT_MEASURED = "not measured"
+MANY = 10  # times as fast, from where on a factor has no decimals
 SHORT = 10  # units of time below which a forecast is told in tenths, however wide its range
 LONGEST_NAME = 20_000  # shortening looks at no more than this much of a name
 
@@ -122,10 +123,10 @@ def size(value: float | None) -> str:
 
 
 def factor(value: float | None) -> str:
-    """A speed-up factor; infinite when the bound is the whole step."""
+    """A speed-up factor; infinite when the bound is the whole step. From ten on no bound is so well known that decimals would tell more."""
     if value is None:
         return MISSING
-    return "∞" if value == float("inf") else f"{value:,.2f}×"
+    return "∞" if value == float("inf") else f"{value:,.{2 if value < MANY else 0}f}×"
 
 
 def rate(value: float | None) -> str:
@@ -153,6 +154,11 @@ def plural(number: int, one: str, many: str = "") -> str:
 def listed(items: Sequence[object], most: int) -> str:
     """The first of many things, and how many more there are."""
     return ", ".join(map(str, items[:most])) + (f" and {len(items) - most} more" if len(items) > most else "")
+
+
+def enumerated(items: Sequence[str]) -> str:
+    """All of a few things: `1`, `1 and 2`, `1, 2 and 3`."""
+    return " and ".join(part for part in (", ".join(items[:-1]), *items[-1:]) if part)
 
 
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|µs|ns|GB/s|[KMGT]iB)(?!\w))")

@@ -623,7 +623,8 @@ def test_overhead_counts_only_while_the_gpu_works(tmp_path: Path) -> None:
         'CREATE TABLE PROFILER_OVERHEAD (start INTEGER, "end" INTEGER, globalTid INTEGER, nameId INTEGER, overheadType INTEGER)',
         PROFILER_OVERHEAD=[(0, 500, 1, 1, 1), (900, 1050, 1, 1, 1), (1040, 1060, 1, 1, 1), (3090, 9000, 1, 1, 1)],
     )
-    assert load(path).provenance.overhead_ns == 50 + 10 + 10
+    told = load(path).provenance
+    assert (told.overhead_ns, told.overhead) == (50 + 10 + 10, ((100, 160), (2190, 2200)))
     assert load(basic(tmp_path / "b.sqlite")).provenance.overhead_ns is None
 
 

@@ -177,6 +177,17 @@ WARNINGS = (
 )
 
 
+def test_what_the_profiler_took_outside_the_steps_slowed_none_of_them() -> None:
+    """A library that loads while the program warms up."""
+    items = [run("gemm", start + 10, start + 90, start) for start in range(0, 600, 100)]
+    spans = [Span(text=f"iteration {n}", start=start, end=start + 200) for n, start in enumerate((200, 400))]
+    seen = scene(items, spans)
+    for told, expected in ((((0, 205), (250, 270)), 20), (((0, 205),), 0), ((), 225)):
+        provenance = replace(seen.trace.provenance, overhead_ns=225, overhead=told)
+        found = trace_facts(replace(seen.trace, provenance=provenance), seen.measure(), KNOWLEDGE, 1)
+        assert found["profiler_overhead_ns"] == expected
+
+
 def test_facts_of_the_capture() -> None:
     trace = replace(
         BARE.trace,

@@ -72,7 +72,7 @@ def test_a_slow_gpu_of_another_rank_is_the_cause_where_no_wall_of_this_rank_is_o
     said = verdict(bounds(given, BOOK), given, BOOK, findings=found)
     assert said.target_wall == "compute"
     assert found[0].id == "compute-straggler-slow-gpu"
-    assert said.sentence.startswith("Rank 0's GPU is slow: the other ranks wait 24.0 ms per step (24.0 %) for it; compute dominates")
+    assert said.sentence.startswith("Rank 0's GPU is slow: the other ranks wait 24.0 ms per step (24.0 %) for it. Compute dominates")
     little = facts(**{**late, "straggler_wait_ns": 9_000_000, "straggler_wait_share": 0.09})
     assert verdict(bounds(little, BOOK), little, BOOK, findings=find(little, job=None, rulebook=BOOK)[0]).cause is None
 
@@ -137,6 +137,21 @@ def test_what_changes_the_numerics_is_no_equal_alternative() -> None:
     assert not numerics & {"COM-01", "COM-02", "COM-06", "HOST-01", "MEM-02"}
     assert {one.fix for one in plan_of(found, said, 100_000_000)} & numerics
     assert not {one.fix for one in plan_of(found, said, 100_000_000, numerics) if one.instead_of is not None} & numerics
+
+
+def test_of_what_holds_too_little_to_judge_nothing_is_planned() -> None:
+    cold: dict[str, FactValue] = {
+        "start_up_only": True,
+        "start_up_share": 0.99,
+        "elementwise_busy_ns": 30_000_000,
+        "pointwise_chain_ns": 20_000_000,
+    }
+    for told, planned in (({**cold, "start_up_only": False}, True), (cold, False)):
+        given = facts(**told)
+        walls = bounds(given, BOOK)
+        found, _ = find(given, job=None, rulebook=BOOK, walls=walls)
+        assert any(one.bound_ns for one in found)
+        assert bool(plan_of(found, verdict(walls, given, BOOK, findings=found), 100_000_000)) == planned
 
 
 NCCL: dict[str, FactValue] = {"expert_exchange_backend": "nccl", "expert_exchange_nccl_share": 1.0}

@@ -131,7 +131,7 @@ def test_values_are_computed_from_the_job_and_a_full_device_blocks_what_costs_me
 def test_affinity_cannot_be_told_from_a_job_file() -> None:
     found = fix("HOST-04", job())
     assert found.state == "unknown"
-    assert found.unknown[0].startswith("The job file does not show whether processes are bound")
+    assert found.unknown[0].startswith("Whether processes are bound stands in no trace and no job file")
 
 
 def test_the_gb200_recipe() -> None:

@@ -318,8 +318,8 @@ def test_without_an_anchor_nothing_is_per_step() -> None:
     ({"dependency_stalled_ns": 31_000_000}, "low", "31.0 ms of waiting per step, a large part of the step, has no known cause"),
     ({"transport_blocking_ns": 11_900_000}, "medium", "communication lies only just above a tenth of the step"),
     ({"transport_blocking_ns": 9_100_000}, "medium", "communication lies only just below a tenth of the step"),
-    ({"correlation_rate": 0.95}, "medium", "only 95.0 % of device operations joined their launch"),
-    ({"correlation_rate": 0.5}, "low", "only 50.0 % of device operations joined their launch"),
+    ({"correlation_rate": 0.95}, "medium", "the launch was found for only 95.0 % of the device operations"),
+    ({"correlation_rate": 0.5}, "low", "the launch was found for only 50.0 % of the device operations"),
     (
         {"resolved_wait_rate": 0.4, "compute_absent_ns": 30_000_000, "blocking_upper_ns": 9_000_000},
         "low",
@@ -343,12 +343,22 @@ def test_certainty(values: dict[str, FactValue], level: str, reason: str) -> Non
 
 
 def test_a_handful_of_operations_is_no_evidence() -> None:
-    said = "fewer than 100 device operations or less than 1 ms of GPU time were captured"
-    for few in ({"operations_n": 99}, {"device_busy_ns": 200_000, "steps_n": 4}):
+    operations, time = "only 99 device operations were captured", "less than 1 ms of GPU time was captured"
+    for few, said in (({"operations_n": 99}, operations), ({"device_busy_ns": 200_000, "steps_n": 4}, time)):
         found = judged(**few)
-        assert (found.certainty, said in found.certainty_reasons) == ("low", True), few
+        assert (found.certainty, found.certainty_reasons) == ("low", (said,)), few
+    assert judged(operations_n=99, device_busy_ns=200_000, steps_n=4).certainty_reasons == (operations,), "one of them is enough to say"
     for enough in ({"operations_n": 100}, {"device_busy_ns": 250_000, "steps_n": 4}):
-        assert said not in judged(**enough).certainty_reasons, enough
+        assert judged(**enough).certainty_reasons == (), enough
+
+
+def test_without_a_kernel_nothing_is_judged() -> None:
+    """Copies and memory sets alone show neither what computes nor what it waits for; communication alone does show a wall."""
+    empty = {"compute_busy_ns": 0, "compute_absent_ns": 100_000_000, "allocator_ns": 60_000_000}
+    found = judged(**empty, transport_busy_ns=0)
+    assert (found.dominant_wall, found.target_wall, found.certainty) == (None, None, "low")
+    assert found.sentence.startswith("No kernel was captured, only ")
+    assert judged(**empty, transport_busy_ns=1_000_000).target_wall == "memory"
 
 
 def test_unresolved_waits_do_not_matter_where_nothing_waits_or_where_what_was_inferred_is_all_that_they_could_be() -> None:

@@ -9,19 +9,30 @@ import pytest
 from msgspec import structs
 from rich.cells import cell_len
 
-from diagnose.document.diagnosis import NOT_WAITED_FOR, WINS_NOTHING, Change, Diagnosis, Displaced, Identity, PlanStep, StepForecast, decode
+from diagnose.document.diagnosis import (
+    NOT_WAITED_FOR,
+    WINS_NOTHING,
+    Change,
+    Diagnosis,
+    Displaced,
+    Fact,
+    Identity,
+    PlanStep,
+    StepForecast,
+    decode,
+)
 from diagnose.errors import InputError
 from diagnose.model.vocabulary import CAPTURE
 from diagnose.pipeline import diagnose
 from diagnose.reason.plan import settings, written
 from diagnose.render import Options, report, section_names, words, write
-from diagnose.render.reports.diagnosis import answer, tables
+from diagnose.render.reports.diagnosis import answer, story, tables
 from diagnose.render.writers.terminal import answer as terminal
 from fixtures import gallery
 from fixtures.gallery import GOLDEN, GOLDEN_FOLDER
 from tests.builders import simulated
 from tests.builders.cases import for_each
-from tests.builders.diagnosis import minimal, rich
+from tests.builders.diagnosis import minimal, rich, rich_ranks
 from tests.builders.suites import deep_unless
 from tests.conftest import ROOT
 from tests.test_real_traces import every_trace
@@ -31,6 +42,7 @@ STEP: dict[str, Any] = {
     "changes": (), "needs": (), "published": (),
 }  # fmt: skip
 LINES = {100: 45, 140: 45, 80: 60}
+NO_PYTHON = Fact(value=False, unit="bool", status="measured")
 MOST_VISIBLE = 40
 JOB = ROOT / "fixtures" / "jobs" / "qwen3_30b_a3b_alltoall_h100.yaml"
 
@@ -279,8 +291,53 @@ def test_a_job_file_is_asked_for_only_where_there_is_none_and_it_would_decide_so
         (structs.replace(known, plan=undecided), False),
         (structs.replace(known, plan=undecided, job=None), True),
         (structs.replace(known, plan=(), job=None), False),
+        (structs.replace(known, plan=undecided, job=None, facts={"python_seen": NO_PYTHON}), False),
     ):
         assert ("decide" in dict(answer.commands(document).rows)) == asked
+
+
+def test_the_last_line_names_the_first_of_the_plan_that_may_win_something(demo: Diagnosis) -> None:
+    first, second = (
+        next(fix for one in demo.findings for fix in one.fixes if fix.id == step.fix) for step in demo.plan if not step.instead_of
+    )
+    assert story.first_try(demo).startswith(f"{first.title} (")
+    (at, hopeless), *_ = [(place, step) for place, step in enumerate(demo.plan) if step.fix == first.id]
+    nothing = structs.replace(hopeless, forecast=None, no_forecast=WINS_NOTHING)
+    told = structs.replace(demo, plan=(*demo.plan[:at], nothing, *demo.plan[at + 1 :]))
+    assert story.first_try(told).startswith(f"{second.title} (")
+    assert story.first_try(structs.replace(demo, plan=())) == ""
+
+
+@for_each("ns, digits", (117_500_000, 1), (10_000_000, 1), (7_740_000, 2), (400_000, 3))
+def test_the_parts_of_a_short_step_show_more_than_zero(demo: Diagnosis, ns: int, digits: int) -> None:
+    assert answer._digits(ns / 1e6) == digits
+    parts = answer._adding_up([ns / 1e6 * share for share in (0.55, 0.166, 0.284)], round(ns / 1e6, digits), digits)
+    assert all(len(part.partition(".")[2]) == digits for part in parts)
+    assert sum(map(float, parts)) == pytest.approx(round(ns / 1e6, digits))
+
+
+def test_several_ranks_of_one_file_are_asked_for_by_its_name_and_stragglers_only_where_something_is_exchanged(demo: Diagnosis) -> None:
+    known = rich()
+    assert demo.identity is not None
+    several = structs.replace(demo.identity, ranks_captured=2, file="both.sqlite")
+    for files, trace in ((("both.sqlite", "both.sqlite"), "both.sqlite"), (("a.sqlite", "b.sqlite"), "FOLDER")):
+        ranks = tuple(structs.replace(known.capture.ranks[0], rank=rank, file=file) for rank, file in enumerate(files))
+        document = structs.replace(
+            known, identity=several, capture=structs.replace(known.capture, ranks=ranks), plan=(PlanStep(**{**STEP, "state": "unknown"}),)
+        )
+        assert dict(answer.commands(document).rows)["check"].startswith(f"diagnose compare {trace} AFTER")
+    unmatched = structs.replace(known, ranks=structs.replace(rich_ranks(), late=(), exchanges=()))
+    said = "The straggler is unknown: no collective was matched between ranks."
+    assert said in answer.remarks(unmatched).texts
+    assert said not in answer.remarks(structs.replace(unmatched, communication=())).texts
+
+
+def test_where_no_setting_wins_anything_what_was_found_is_said() -> None:
+    known = rich()
+    told = answer.plan(structs.replace(known, plan=())).empty
+    named = next(one for one in known.findings if one.wall != "capture")
+    assert told.endswith(named.summary)
+    assert answer.plan(minimal()).empty == "No rule found anything to change."
 
 
 def foreseen(likely: int, **told: Any) -> dict[str, Any]:
@@ -297,7 +354,7 @@ def foreseen(likely: int, **told: Any) -> dict[str, Any]:
         [{"no_forecast": WINS_NOTHING}, {"no_forecast": "Not known."}],
         f"Forecast: 1 wins nothing: {NOT_WAITED_FOR} Of 2 only the bound is known.",
     ),
-    ([{"no_forecast": "Not known."}], "No forecast, only bounds: Not known."),
+    ([{"no_forecast": "Not known."}], "No forecast, only bounds: not known."),
     (
         [foreseen(80), {"no_forecast": WINS_NOTHING}, {"no_forecast": "Not known."}, {"no_forecast": WINS_NOTHING}],
         "Forecast: 100.0 ms → 80 ms (79–81) with 1. Then 2 and 4 win nothing. Of 3 only the bound is known.",
@@ -319,7 +376,7 @@ def test_steps_that_the_screen_has_no_room_for_are_named(demo: Diagnosis) -> Non
     shown = [line.split()[0] for line in lines if re.match(r" \d+  ", line)]
     (told,) = [line for line in lines if line.endswith(" with -v")]
     assert len(lines) <= LINES[100]
-    assert [*shown, *told.removesuffix(" with -v").strip().split(" and ")] == [str(number) for number in range(1, 13)]
+    assert [*shown, *told.removesuffix(" with -v").strip().replace(" and ", ", ").split(", ")] == [str(number) for number in range(1, 13)]
     assert not any(
         line.endswith(" with -v") for line in write(structs.replace(demo, plan=long), "text", Options(width=100, detail=1)).splitlines()
     )

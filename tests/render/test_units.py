@@ -20,6 +20,18 @@ def test_milliseconds(value: float | None, text: str) -> None:
 
 
 @for_each(
+    "value, text", (None, "–"), (1.0, "1.00×"), (6.954, "6.95×"), (9.99, "9.99×"), (84.64, "85×"), (1234.5, "1,234×"), (float("inf"), "∞")
+)
+def test_a_factor_claims_no_more_than_a_bound_can_know(value: float | None, text: str) -> None:
+    assert units.factor(value) == text
+
+
+@for_each("items, text", ([], ""), (["1"], "1"), (["1", "2"], "1 and 2"), (["1", "2", "3"], "1, 2 and 3"))
+def test_a_few_things_in_a_sentence(items: list[str], text: str) -> None:
+    assert units.enumerated(items) == text
+
+
+@for_each(
     "share, text",
     (None, "–"), (0.0, "0.0 %"), (0.0004, "< 0.1 %"), (0.0006, "0.1 %"), (0.123, "12.3 %"), (1.0, "100.0 %"), (-0.02, "-2.0 %"),
 )  # fmt: skip

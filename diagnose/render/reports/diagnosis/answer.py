@@ -12,7 +12,7 @@ from itertools import accumulate
 from pathlib import PurePath
 
 from diagnose.document.device import StepBudget
-from diagnose.document.diagnosis import NOT_WAITED_FOR, WINS_NOTHING, Diagnosis, Displaced, Identity, PlanSetting, PlanStep, StepForecast, WallBound
+from diagnose.document.diagnosis import LEFT_OPEN, NOT_WAITED_FOR, WANTED, WINS_NOTHING, Diagnosis, Displaced, Identity, PlanSetting, PlanStep, StepForecast, WallBound
 from diagnose.document.forecast import Span
 from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL
 from diagnose.model.vocabulary import CAPTURE
@@ -26,6 +26,7 @@ from diagnose.render.reports.ranks import story as ranks
 MOST_PARTS = 7  # rows of the bar, what is left over included
 LEAST_PART = 0.005  # of the step: a smaller part is told with the others
 SPLIT_COMPUTE = 0.5  # of the step: where compute takes more, the bar says what it computes
+SHORT = 10  # units of time below which parts of the step have two decimals
 LITTLE = 0.03  # of the step: a wall whose bound is below brings little (as in walls.yaml, where a finding becomes medium)
 CLAIM_TOLD = 0.34  # of the bar's length: what the words of a claim take on a wide page
 LEAST_COMPUTED = 4  # rows for what was computed, where waiting has many
@@ -191,7 +192,8 @@ def bar(document: Diagnosis) -> r.Bar:
         return r.Bar(title=title, unit="ms", whole="", parts=(), empty="no operation of the device was captured")
     amounts = _merged(dict(_amounts(document, step)), step)
     unit, length = units.scale(step.window_ns)
-    shown = _adding_up([ns / length for ns in amounts.values()], round(step.window_ns / length, 1))
+    digits = _digits(step.window_ns / length)
+    shown = _adding_up([ns / length for ns in amounts.values()], round(step.window_ns / length, digits), digits)
     percents = _adding_up([100 * ns / step.window_ns for ns in amounts.values()], 100.0)
     parts = (
         r.Part(
@@ -325,14 +327,20 @@ def _cut(parts: list[tuple[str, int]], notable: int, room: int, rest: str) -> li
     return [*parts[:most], *([(rest, left)] if left else [])]
 
 
-def _adding_up(values: Sequence[float], whole: float) -> list[str]:
-    """Values with one decimal that add up to `whole` as they are printed: what rounding leaves goes to the parts that it was taken from."""
-    tenths = [int(value * 10) for value in values]
-    left = round(whole * 10) - sum(tenths)
-    order = sorted(range(len(values)), key=lambda place: tenths[place] - values[place] * 10)
+def _digits(whole: float) -> int:
+    """Decimals of the parts of a whole: a part that is notable shows more than zero."""
+    return 1 if whole >= SHORT else 2 if whole >= 1 else 3
+
+
+def _adding_up(values: Sequence[float], whole: float, digits: int = 1) -> list[str]:
+    """Values with `digits` decimals that add up to `whole` as printed: what rounding leaves goes to the parts that it was taken from."""
+    unit = 10**digits
+    pieces = [int(value * unit) for value in values]
+    left = round(whole * unit) - sum(pieces)
+    order = sorted(range(len(values)), key=lambda place: pieces[place] - values[place] * unit)
     for place in order[: max(left, 0)]:
-        tenths[place] += 1
-    return [f"{tenth / 10:,.1f}" for tenth in tenths]
+        pieces[place] += 1
+    return [f"{piece / unit:,.{digits}f}" for piece in pieces]
 
 
 _LABELS: Mapping[str, str] = {
@@ -402,6 +410,7 @@ def plan(document: Diagnosis) -> r.Plan:
     return r.Plan(
         title="What to change",
         steps=tuple(steps),
+        decided=document.job is not None,
         empty="" if steps else _nothing(document),
         blocked=tuple(_blocked(document)),
         not_worth=_not_worth(document),
@@ -436,7 +445,7 @@ def _forecast(document: Diagnosis, numbers: Mapping[str | None, str]) -> str:
     told = [(numbers[one.fix], one.forecast) for one in main if one.forecast is not None]
     nothing = [numbers[one.fix] for one in main if one.no_forecast == WINS_NOTHING]
     rest = [numbers[one.fix] for one in main if one.forecast is None and numbers[one.fix] not in nothing]
-    unknown = f" Of {' and '.join(rest)} only the bound is known." if rest else ""
+    unknown = f" Of {units.enumerated(rest)} only the bound is known." if rest else ""
     if nothing and not told:
         return f"Forecast: {_win_nothing(nothing)}: {NOT_WAITED_FOR}{unknown}"
     if not told:
@@ -451,7 +460,7 @@ def _forecast(document: Diagnosis, numbers: Mapping[str | None, str]) -> str:
 
 
 def _win_nothing(numbers: Sequence[str]) -> str:
-    return f"{' and '.join(numbers)} {'wins' if len(numbers) == 1 else 'win'} nothing"
+    return f"{units.enumerated(numbers)} {'wins' if len(numbers) == 1 else 'win'} nothing"
 
 
 def _moved(number: str, found: Displaced) -> str:
@@ -488,7 +497,7 @@ def _nothing(document: Diagnosis) -> str:
     named = next((one for one in document.findings if one.wall != CAPTURE), None)
     if named is None:
         return "No rule found anything to change."
-    return f"No setting would win a hundredth of the {tables.whole(document)}; -v shows what was found."
+    return f"No setting would win a hundredth of the {tables.whole(document)}. {capitalised(named.name)}: {named.summary}"
 
 
 def _blocked(document: Diagnosis) -> Iterator[str]:
@@ -518,13 +527,20 @@ def _little(wall: WallBound) -> str:
 
 
 def _ask(document: Diagnosis) -> str:
-    """What a job file would decide; empty where one was given, or where none would decide anything."""
-    if document.job is not None:
+    """What a job file would decide; empty where one was given, or where none would decide anything: a program without Python has none."""
+    if document.job is not None or document.verdict.dominant_wall is None or _without_job_file(document):
         return ""
-    open_ = {fix.id for finding in document.findings for fix in finding.fixes if fix.state == "unknown"}
+    unknown = {fix.id: fix.unknown for finding in document.findings for fix in finding.fixes if fix.state == "unknown"}
+    open_ = [key for key, lines in unknown.items() if not lines or any(line == LEFT_OPEN or line.startswith(WANTED) for line in lines)]
     if not open_:
         return ""
     return f"{units.plural(len(open_), 'fix', 'fixes')} may be on already or blocked: --config JOB decides."
+
+
+def _without_job_file(document: Diagnosis) -> bool:
+    """Whether it is a program that no format of job files describes: all are of trainers, which Python drives."""
+    python = document.facts.get("python_seen")
+    return python is not None and python.value is False
 
 
 # --- before it is believed, and what next -----------------------------------------------------------------------------
@@ -541,7 +557,8 @@ def _remarks(document: Diagnosis) -> Iterator[str]:
     if document.ranks is not None:
         said = ranks.headline(document, document.ranks)
         points = [f"{point.name}: {'; '.join(point.parts)}." for point in said.points[:2]]
-        yield from points or [said.title]
+        if points or document.communication:  # without any, nobody waits for another rank
+            yield from points or [f"{said.title}."]
         yield from said.lines[:1]
     for problem in () if document.job is None else document.job.problems:
         yield f"Job file: {problem.text}"
@@ -557,7 +574,7 @@ def _remarks(document: Diagnosis) -> Iterator[str]:
         if finding.wall == CAPTURE:
             yield _first_sentence(finding.summary)
     first = next((one for one in document.findings if one.wall != CAPTURE and one.bound_ns), None)
-    if first is not None and first.wrong_when and not alone:
+    if first is not None and first.wrong_when and not alone and document.verdict.dominant_wall is not None:
         yield f"{capitalised(first.name)}: not this if {in_sentence(first.wrong_when)}"
 
 
@@ -579,14 +596,14 @@ def commands(document: Diagnosis) -> r.Commands:
 
 def _commands(document: Diagnosis) -> Iterator[tuple[str, str]]:
     known = document.identity
-    several = known is not None and known.ranks_captured > 1
+    several = known is not None and known.ranks_captured > 1 and len({one.file for one in document.capture.ranks}) > 1
     trace = "FOLDER" if several or known is None or not known.file else shlex.quote(units.visible(tables.file_label(known.file)))
     job = None if document.job is None else shlex.quote(units.visible(document.job.file or "JOB"))
     fixes = [step.fix for step in document.plan if step.fix is not None]
     if job is not None and any(step.state == "applicable" and step.fix for step in document.plan):
         kind = PurePath(document.job.file or "").suffix if document.job else ""
         yield "apply", f"diagnose patch {trace} --config {job}{f' -o new{kind}' if kind in _REWRITTEN else ''}"
-    elif job is None and fixes:
+    elif job is None and fixes and not _without_job_file(document):
         yield "decide", f"diagnose {trace} --config JOB"
     if fixes:
         yield "why", f"diagnose explain {fixes[0]}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.document.diagnosis import MOST_SPANS, ASSUMED, Change, Diagnosis, Finding, Fix, WallBound
+from diagnose.document.diagnosis import ASSUMED, MOST_SPANS, WINS_NOTHING, Change, Diagnosis, Finding, Fix, WallBound
 from diagnose.reason.plan import members, stays, written
 from diagnose.render import units, words
 from diagnose.render.reports.diagnosis.tables import per, wall_ceiling
@@ -107,10 +107,11 @@ def fix_reason(fix: Fix) -> str:
 
 
 def first_try(document: Diagnosis) -> str:
-    """The first applicable fix of the severest finding with its first new setting, or an empty text."""
-    for finding in document.findings:
-        for fix in finding.fixes:
-            new = next((one for one in fix.changes if not stays(one)), None)
-            if fix.state == "applicable" and new is not None:
-                return f"{fix.title} ({framework(new.framework)}: {change(new)})"
+    """The first fix of the plan that may win something, with its first new setting; an empty text where the plan has none."""
+    known = {fix.id: fix for finding in document.findings for fix in finding.fixes}
+    for step in document.plan:
+        fix = known.get(step.fix or "")
+        new = None if fix is None else next((one for one in fix.changes if not stays(one)), None)
+        if fix is not None and new is not None and step.instead_of is None and step.no_forecast != WINS_NOTHING:
+            return f"{fix.title} ({framework(new.framework)}: {change(new)})"
     return ""

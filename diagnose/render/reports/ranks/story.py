@@ -169,10 +169,10 @@ def _late(one: Late, document: Diagnosis) -> Point:
         who = f"Rank {one.rank}"
         often = f"last in {units.percent(one.last_share)} of the collectives with notable waiting, {words.LATE_PATTERN[one.pattern]} ({kinds})"
     others = "they" if one.rank is None else these([rank for rank in one.ranks if rank != one.rank])
-    cost = f"{others} wait{'s' if others.startswith('rank ') else ''} {units.ms_unit(one.wait_ns)} {tables.per(document)} on average"
+    cost = f"{others} wait{'s' if others.startswith('rank ') else ''} {units.time(one.wait_ns)} {tables.per(document)} on average"
     why = words.LATE_CAUSE[one.cause]
     if longer(one) and one.longer_ns is not None:
-        why += f" ({longer(one)} {units.ms_unit(one.longer_ns)} longer)"
+        why += f" ({longer(one)} {units.time(one.longer_ns)} longer)"
     return Point(name=who, parts=(often, cost, why, one.status), evidence=one.evidence)
 
 
@@ -188,7 +188,7 @@ def _stages(document: Diagnosis, ranks: Ranks) -> str:
         return ""
     slowest = max(found.stages, key=lambda one: (one.compute_busy_ns, -one.stage))
     return (
-        f"Pipeline: stage {slowest.stage} computes most, {units.ms_unit(found.imbalance_ns)} {tables.per(document)} more than the mean of the stages; "
+        f"Pipeline: stage {slowest.stage} computes most, {units.time(found.imbalance_ns)} {tables.per(document)} more than the mean of the stages; "
         f"on average {units.percent(found.bubble_share)} of the {tables.whole(document)} is waiting for other stages."
     )
 

@@ -48,7 +48,7 @@ def _on_a_screen(pieces: Sequence[Piece[Words]], most: int) -> list[Piece[Words]
     kept = fitted(pieces, most - 1)
     gone = _main_steps(pieces, without=kept)
     last = max((place for place, piece in enumerate(kept) if f"{piece.name}{piece.under}".startswith("step ")), default=len(kept) - 1)
-    told = Words(f" {' and '.join(gone)} with -v", style="dim")
+    told = Words(f" {units.enumerated(gone)} with -v", style="dim")
     return [*kept[: last + 1], Piece(worth=0, lines=(told,)), *kept[last + 1 :]]
 
 
@@ -76,7 +76,7 @@ class _Written:
             case r.Bar() as bar:
                 yield Piece(worth=95, lines=tuple(self._bar(bar)))
             case r.Plan() as plan:
-                self.decided = not plan.ask  # without a job file nothing is, which is said once
+                self.decided = plan.decided  # without a job file nothing is, which is said once
                 yield from self._plan(plan)
             case r.Remarks() as remarks:
                 yield from self._remarks(remarks)
