@@ -340,6 +340,22 @@ def test_where_no_setting_wins_anything_what_was_found_is_said() -> None:
     assert answer.plan(minimal()).empty == "No rule found anything to change."
 
 
+@for_each(
+    "bound, said",
+    (None, "likely 80 ms (79–81), -20 %"),
+    (20_000_000, "likely 80 ms (79–81), -20 %"),
+    (12_000_000, "likely 80 ms (79–81), -20 %; more than this finding's bound: it ends other waiting too"),
+)
+def test_a_fix_that_wins_more_than_its_finding_is_about_says_so(bound: int | None, said: str) -> None:
+    assert answer.alone(foreseen(80)["forecast"], bound) == said
+
+
+def test_no_wall_claims_a_part_of_what_is_not_judged(demo: Diagnosis) -> None:
+    assert answer.bar(demo).claims
+    unjudged = structs.replace(demo.verdict, dominant_wall=None, target_wall=None, cause=None)
+    assert answer.bar(structs.replace(demo, verdict=unjudged)).claims == ()
+
+
 def foreseen(likely: int, **told: Any) -> dict[str, Any]:
     """A step of 100 ms that becomes so many."""
     low, high = (round(1_000_000 * likely * by) for by in (0.99, 1.01))

@@ -300,8 +300,8 @@ def _capture(base: Diagnosis, new: Diagnosis) -> Iterator[Mismatch]:
         yield mismatch("capture", "CUDA graphs", here.cuda_graphs, there.cuda_graphs, "refused", text)
     elif "opaque" in {here.cuda_graphs, there.cuda_graphs} and here.cuda_graphs != there.cuda_graphs:
         text = (
-            "One side replays CUDA graphs that were traced as a whole: their kernels are not known and count as the bucket other. Step "
-            "times can be compared, buckets can't."
+            "One side replays CUDA graphs that were traced as a whole: their kernels are not known and count as the bucket other. "
+            "Buckets can't be compared."
         )
         yield mismatch("capture", "CUDA graphs", here.cuda_graphs, there.cuda_graphs, "noted", text)
     if _without_steps(base) != _without_steps(new):

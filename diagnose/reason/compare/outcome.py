@@ -200,7 +200,7 @@ def _several(effect: Effect) -> bool:
 def _subject(effect: Effect, normalised: Normalised | None) -> str:
     if effect.metric != STEP_TIME or normalised is None:
         return metric_title(effect.metric) + (" per token" if effect.unit == "ns per token" else "")
-    return "the step, per token," if normalised.unit == "tokens" else "the time for the same work"
+    return "the step, per token," if normalised.unit == "tokens" else "the same work"
 
 
 def _became(effect: Effect) -> str:

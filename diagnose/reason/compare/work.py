@@ -144,7 +144,19 @@ def kernel_mismatches(
 
     A part of the model that only one side has is said and refuses nothing: it may be what changed. Another amount of the same kernels' work
     does refuse, unless both job files agree in all that they tell (`agreed`). `lacking`: what would prove it, as a sentence.
+
+    Where graphs of one side alone hide their kernels, these tell nothing, and that is what is said.
     """
+    graphs = (base.capture.cuda_graphs, new.capture.cuda_graphs)
+    if "opaque" in graphs and graphs[0] != graphs[1]:
+        if agreed:
+            return
+        text = (
+            "The CUDA graphs of one side were traced as a whole, so no kernel shows that both runs do the same work: capture it with "
+            f"--cuda-graph-trace=node. {lacking}"
+        )
+        yield mismatch("kernels", "hidden in graphs", *graphs, "refused", text)
+        return
     state: MismatchState = "noted" if agreed else "refused"
     here = {row.bucket: row for row in _buckets(base, places[0])}
     there = {row.bucket: row for row in _buckets(new, places[1])}

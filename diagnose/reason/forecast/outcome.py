@@ -264,7 +264,7 @@ def _cut(deltas: Mapping[str, int], outcome: Outcome) -> dict[str, int]:
 
 
 def ingredients_of(graph: Graph, questions: Sequence[Question]) -> tuple[Ingredient, ...]:
-    """What a forecast is made of: the measured times, what waits for what, and every change."""
+    """What a forecast is made of: the measured times, what waits for what, and every change that finds something to change."""
     edges = graph.edges.height
     guessed = int(graph.edges["inferred"].sum())
     found = [
@@ -279,7 +279,8 @@ def ingredients_of(graph: Graph, questions: Sequence[Question]) -> tuple[Ingredi
         text = f"what waited for what: {guessed:,} of {edges:,} dependencies are inferred from times or from the order of calls"
         found.append(Ingredient(question="", text=text, basis="inferred", source="this trace"))
     for question in questions:
-        found += [Ingredient(question=question.id, text=one.why, basis=one.basis, source=one.source) for one in question.changes]
+        made = [one for one in question.changes if touches(graph, one)] or question.changes
+        found += [Ingredient(question=question.id, text=one.why, basis=one.basis, source=one.source) for one in made]
         found += question.ingredients
     return tuple(dict.fromkeys(found))
 

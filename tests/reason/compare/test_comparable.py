@@ -222,6 +222,8 @@ def test_formats_graphs_and_steps_mismatch_only_where_they_hide_something() -> N
     found = run(capture(base, cuda_graphs="none"), capture(base, cuda_graphs="opaque"))
     assert [(one.aspect, one.state) for one in found.comparability.mismatches] == [("capture", "noted")]
     assert found.outcome.reasons
+    unproved = run(capture(document(STEPS), cuda_graphs="none"), capture(document(STEPS), cuda_graphs="opaque"))
+    assert refused(unproved) == {("kernels", "hidden in graphs")}
     assert refused(run(document(STEPS, job=job()), document(STEPS[:1], anchor="capture", job=job()))) == {("capture", "steps")}
     found = run(document(STEPS, job=job()), document(STEPS, anchor="optimizer kernels", job=job()))
     assert [(one.name, one.state) for one in found.comparability.mismatches] == [("steps", "noted")]

@@ -19,7 +19,7 @@ from diagnose.reason.context import Context, make_context
 from diagnose.reason.forecast import outcome as made
 from diagnose.reason.forecast.categories import drawn
 from diagnose.reason.forecast.changes import Change
-from diagnose.reason.forecast.outcome import Replays, categories_of, per_step, sequence, steps_of
+from diagnose.reason.forecast.outcome import Replays, categories_of, ingredients_of, per_step, sequence, steps_of
 from diagnose.reason.forecast.plan import forecast_of, foreseen, search, undecided
 from diagnose.reason.forecast.questions import Free, Question, free_questions
 from tests.builders.cases import for_each
@@ -61,6 +61,15 @@ def question(key: str, select: str, by: tuple[float, float, float] | None = None
 
 HALF_LINK = question("link", "role = 'transport'", (0.4, 0.5, 1.0))
 NO_PACKING = question("packing", "role = 'packing'")
+
+
+def test_a_forecast_rests_on_nothing_that_the_program_does_not_run() -> None:
+    routing = replace(question("", "bucket = 'router'").changes[0], why="routing becomes two kernels")
+    fused = replace(NO_PACKING, changes=(routing, *NO_PACKING.changes))
+    told = {one.text for one in ingredients_of(graph(), [fused])}
+    assert "why" in told
+    assert routing.why not in told
+    assert routing.why in {one.text for one in ingredients_of(graph(), [replace(fused, changes=(routing,))])}, "all that it is made of"
 
 
 def test_a_range_is_as_wide_as_its_ends_and_what_the_replay_leaves_out(rules: ForecastRules) -> None:

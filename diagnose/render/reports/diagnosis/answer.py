@@ -207,7 +207,8 @@ def bar(document: Diagnosis) -> r.Bar:
         )
         for (key, ns), amount, percent in zip(amounts.items(), shown, percents, strict=True)
     )
-    claims = _lined(_claims(document, {key: ns / step.window_ns for key, ns in amounts.items()}))
+    judged = document.verdict.dominant_wall is not None
+    claims = () if not judged else _lined(_claims(document, {key: ns / step.window_ns for key, ns in amounts.items()}))
     return r.Bar(title=title, unit=unit, whole=units.time(step.window_ns), parts=tuple(parts), claims=claims)
 
 
@@ -474,10 +475,14 @@ def likely(found: StepForecast) -> str:
     return f"{units.forecast(span.likely, span)} ({units.between(span).partition(' ')[0]})"
 
 
-def alone(found: StepForecast) -> str:
-    """What one fix by itself makes of the step: `likely 98 ms (92–104), −16 %`."""
+def alone(found: StepForecast, bound: int | None = None) -> str:
+    """What one fix by itself makes of the step: `likely 98 ms (92–104), −16 %`.
+
+    `bound` (ns) is what its finding alone would give back: a fix that ends other waiting too may win more, which is said.
+    """
     doubt = ", low certainty" if found.doubt else ""
-    return f"likely {likely(found)}{doubt}, {units.signed_percent((found.likely_ns - found.now_ns) / found.now_ns, 0)}"
+    more = "; more than this finding's bound: it ends other waiting too" if bound is not None and found.now_ns - found.likely_ns > bound else ""
+    return f"likely {likely(found)}{doubt}, {units.signed_percent((found.likely_ns - found.now_ns) / found.now_ns, 0)}{more}"
 
 
 def written(changes: Sequence[PlanSetting]) -> Iterator[r.Written]:

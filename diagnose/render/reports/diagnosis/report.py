@@ -186,11 +186,11 @@ def _finding(finding: Finding, document: Diagnosis, told: Mapping[Fix, Finding],
             Label(label="not this if", text=finding.wrong_when),
         ),
         refs=finding.refs,
-        fixes=tuple(_remedy(fix, document, told.get(fix)) for fix in finding.fixes),
+        fixes=tuple(_remedy(fix, finding, document, told.get(fix)) for fix in finding.fixes),
     )
 
 
-def _remedy(fix: Fix, document: Diagnosis, above: Finding | None) -> r.Remedy:
+def _remedy(fix: Fix, finding: Finding, document: Diagnosis, above: Finding | None) -> r.Remedy:
     reason = story.fix_reason(fix)
     return r.Remedy(
         id=fix.id,
@@ -204,7 +204,7 @@ def _remedy(fix: Fix, document: Diagnosis, above: Finding | None) -> r.Remedy:
         settings_line=tuple(story.changes_by_framework(fix)) if fix.state in ("applicable", "unknown") else (),
         unread="no job file" if document.job is None else "not in the job file",
         expected=tuple((one.text, one.source) for one in fix.expected),
-        forecast="" if fix.forecast is None else answer.alone(fix.forecast),
+        forecast="" if fix.forecast is None else answer.alone(fix.forecast, finding.bound_ns),
         notes=(
             Label(label="disputed", text=fix.disputed),
             Label(label="cost", text=fix.cost),
