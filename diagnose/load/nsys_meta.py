@@ -284,17 +284,21 @@ def diagnostics(source: Source, ledger: Ledger) -> tuple[tuple[str, ...], Ledger
     return tuple(shown)[:_MAX_DIAGNOSTICS], ledger
 
 
+_OF_CUDA = (2, 6, 7, 8)  # of ENUM_CUPTI_OVERHEAD_TYPE: compiler, module loading, lazy loading, full command buffer
+
+
 def overhead(source: Source, first: int, last: int) -> tuple[pl.DataFrame | None, tuple[str, ...]]:
     """The profiler's own spans in [first, last] as start and end, disjoint, and a sentence on them; None where none are recorded.
 
-    Spans before the first and after the last device operation (start-up, flush) perturb nothing that is measured.
+    Spans before the first and after the last device operation (start-up, flush) perturb nothing that is measured, and what CUDA itself
+    spends (a launch that waits for room in a full queue, a module that is loaded) is no doing of the profiler.
     """
 
     def clipped(frame: pl.DataFrame) -> pl.DataFrame:
-        return clip(frame, first, last)
+        return clip(frame.filter(~pl.col("overheadType").is_in(_OF_CUDA).fill_null(value=False)), first, last).select("start", "end")
 
     tables = [name for name in (PROFILER_OVERHEAD, OVERHEAD) if source.columns(name)]
-    parts = [part for name in tables for part in source.rows(name, {"start": "int", "end": "int"}, clipped).parts]
+    parts = [part for name in tables for part in source.rows(name, {"start": "int", "end": "int", "overheadType": "int"}, clipped).parts]
     if not parts:
         return None, ()
     spans = pl.concat(parts)

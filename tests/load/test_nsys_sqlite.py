@@ -628,6 +628,17 @@ def test_overhead_counts_only_while_the_gpu_works(tmp_path: Path) -> None:
     assert load(basic(tmp_path / "b.sqlite")).provenance.overhead_ns is None
 
 
+def test_what_cuda_spends_itself_is_no_overhead_of_the_profiler(tmp_path: Path) -> None:
+    """A launch that waits for room in a full queue (8) is the program's own, and so is a module that is loaded (6, 7)."""
+    kinds = (None, 0, 3, 4, 5, 2, 6, 7, 8)
+    path = add(
+        basic(tmp_path / "a.sqlite"),
+        'CREATE TABLE CUPTI_ACTIVITY_KIND_OVERHEAD (start INTEGER, "end" INTEGER, globalTid INTEGER, nameId INTEGER, overheadType INTEGER)',
+        CUPTI_ACTIVITY_KIND_OVERHEAD=[(1010 + 10 * place, 1012 + 10 * place, 1, 1, kind) for place, kind in enumerate(kinds)],
+    )
+    assert load(path).provenance.overhead == tuple((110 + 10 * place, 112 + 10 * place) for place in range(5))
+
+
 def test_thread_names(tmp_path: Path) -> None:
     path = add(
         basic(tmp_path / "a.sqlite"),
