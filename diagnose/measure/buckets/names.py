@@ -21,6 +21,7 @@ _QUALIFIED = re.compile(r"(?:N|K|V|L|St|S[absiod])*")
 LONGEST = 1500  # characters of template arguments that are read
 MOST = 12  # identifiers of a mangled symbol's template arguments among which they are looked for
 READ = 2  # of the identifiers among a carrier's template arguments: what it carries, and what that carries
+_MODULE = r"^kernel_cutlass_[a-z0-9_]*?kernel[a-z0-9_]*?_([a-z0-9_]+)[A-Z]"  # where CuTe's class lies, glued to the kernel's own name
 # What CuTe and compilers add to a name: the types of its arguments, the number of a clone.
 _COMPILED = r"_object_at_.*|_[Tt]ensor(?:ptr|o[^p]|gmem|000).*|\[clone.*"
 _NESTED = 4  # parentheses within parentheses that are taken out of template arguments
@@ -177,9 +178,15 @@ def _first(identifiers: pl.Expr) -> pl.Expr:
 
 
 def namespaces_of(names: pl.Series) -> pl.Series:
-    """The words of the namespaces and classes that a name's function lies in, in the spelling of `normalised`."""
+    """The words of the namespaces, classes or Python modules that a name's function lies in, in the spelling of `normalised`."""
     mangled = pl.col("name").str.contains(r" _Z")
-    path = pl.when(mangled).then(pl.lit(None)).otherwise(pl.col("name").str.extract(r"^([^<(]*)").str.extract(r"^(.*)::"))
+    path = (
+        pl.when(mangled)
+        .then(pl.lit(None))
+        .when(pl.col("name").str.starts_with("kernel_cutlass_"))
+        .then(pl.col("name").str.extract(_MODULE))
+        .otherwise(pl.col("name").str.extract(r"^([^<(]*)").str.extract(r"^(.*)::"))
+    )
     return pl.DataFrame({"name": names}).select(_spaced(path.fill_null("")).alias("words"))["words"]
 
 

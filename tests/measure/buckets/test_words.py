@@ -6,7 +6,7 @@ import pytest
 from diagnose.knowledge.taxonomy import Taxonomy
 from diagnose.knowledge.words import Lines, WrongLineError
 from diagnose.measure.buckets.describe import describe_all
-from diagnose.measure.buckets.names import normalised, words_of
+from diagnose.measure.buckets.names import namespaces_of, normalised, words_of
 
 # Kernels of current libraries that a review found answered wrong, and names made up after the same rules, with near misses beside them.
 NAMES = {
@@ -256,8 +256,21 @@ def test_how_a_name_is_taken_apart(taxonomy: Taxonomy):
         "SwiGLUAndMoEGateKernel": " swiglu and moe gate kernel ",
         "void ck_tile::kentry<1, ck_tile::Rmsnorm2dFwd<ck_tile::Pipeline>>()": " rmsnorm2d fwd pipeline ",
         "_ZN4acme11gather_toksEPf": " gather toks ",
+        "acme::FP8MQALogits(float*)": " fp8 mqa logits ",
+        "BF162FLOAT": " bf162float ",
+        "acme_int4_group32_gemv": " acme int4 groupwise gemv ",
     }
     assert dict(zip(names, words_of(normalised(pl.Series(list(names))), taxonomy), strict=True)) == names
+
+
+def test_a_name_lies_in_namespaces_or_in_the_module_of_a_cute_class():
+    names = {
+        "void acme::kda::gemm_of<4>(acme::Attention)": " acme kda ",
+        "kernel_cutlass_kernel_acmeopslinear_cross_entropy_sm90_TileGemmSM90_object_at__tensorptrbf16": " acmeopslinear cross entropy sm90 ",
+        "kernel_cutlass_scale_kernel_tensorptrbf16": " ",
+        "main_kernel": " ",
+    }
+    assert dict(zip(names, namespaces_of(normalised(pl.Series(list(names)))), strict=True)) == names
 
 
 def test_the_grammar_of_words():
