@@ -131,6 +131,8 @@ def test_a_driver_call_for_every_tensor_is_no_fragmentation() -> None:
     assert off["MEM-23"].state == "applicable"
     assert offered(**calls, python_seen=True, allocator_calls_per_step=90)["MEM-23"].state == "already_on"
     assert "MEM-23" not in offered(**calls, allocator_calls_per_step=564)
+    few: dict[str, FactValue] = {**calls, "kernels_per_step": 3, "allocator_calls_per_step": 4}  # the cache's own first calls
+    assert offered(**few, python_seen=True)["MEM-23"].state == "already_on"
 
 
 def test_products_off_the_tensor_cores_are_told_in_the_types_that_the_gpu_has() -> None:
