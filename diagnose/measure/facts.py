@@ -373,6 +373,16 @@ def _shape_share(one: DeviceMeasure, kind: str, shapes: Collection[str]) -> floa
     return _share(sum(ns for lane, ns in told if counts[lane]), sum(ns for _, ns in told))
 
 
+def brief(name: str) -> str:
+    """A kernel's name as a sentence can hold it: one that is too long without what it returns and without template arguments."""
+    if len(name) <= SHOWN_NAME:
+        return name
+    text = name.removeprefix("void ")
+    opened = re.search(r"\w<", text)
+    text = text if opened is None else f"{text[: opened.end()]}…>"
+    return text if len(text) <= SHOWN_NAME else f"{text[:SHOWN_NAME]}…"
+
+
 def _kernels(one: DeviceMeasure) -> dict[str, FactValue]:
     """Shares of kernels and of work, over all steps."""
     summed = {name: int(one.counts[name].sum() or 0) for name in one.counts.columns}
@@ -381,7 +391,7 @@ def _kernels(one: DeviceMeasure) -> dict[str, FactValue]:
     named = one.usage.names.filter(computing).group_by("name").agg(pl.col("work_ns").sum())
     name, work = max(named.drop_nulls().iter_rows(), key=lambda row: (row[1], row[0]), default=(None, None))
     return {
-        "costliest_kernel": None if name is None else name if len(name) <= SHOWN_NAME else f"{name[:SHOWN_NAME]}…",
+        "costliest_kernel": None if name is None else brief(name),
         "costliest_kernel_share": _share(work, int(named["work_ns"].sum())),
         "operations_n": summed["operations"],
         "tiny_kernel_share": _share(summed["tiny_kernels_per_step"], summed["compute_kernels"]),

@@ -8,6 +8,8 @@ import pytest
 from diagnose.knowledge.features import matching
 from diagnose.knowledge.rulebook import Rulebook, load_rulebook
 from diagnose.measure.facts import (
+    SHOWN_NAME,
+    brief,
     device_facts,
     graph_launch_calls,
     hierarchical_context_groups,
@@ -175,6 +177,17 @@ WARNINGS = (
     "CUDA hardware tracing is not supported on this system. A legacy (software instrumented) trace was collected instead.",
     "Buffers holding CUDA trace data will be flushed on CudaProfilerStop() call.",
 )
+
+
+@for_each(
+    "name, told",
+    ("void gemm<128>(float*)", "void gemm<128>(float*)"),
+    (f"void flash::flash_fwd_kernel<Traits<{'(int)128, ' * 12}>, false>(Params)", "flash::flash_fwd_kernel<…>"),
+    (f"void at::native::<unnamed>::norm_kernel<float, {'float, ' * 20}>(int)", "at::native::<unnamed>::norm_kernel<…>"),
+    ("x" * 200, f"{'x' * SHOWN_NAME}…"),
+)
+def test_a_kernel_is_named_so_that_a_sentence_can_hold_it(name: str, told: str) -> None:
+    assert brief(name) == told
 
 
 def test_what_the_profiler_took_outside_the_steps_slowed_none_of_them() -> None:

@@ -186,7 +186,7 @@
       pen.lineWidth = 1.5;
       pen.strokeRect(left, y - 1, Math.max(3, right - left), STRIP - 6);
       pen.fillStyle = style["--muted"];
-      text("whole step", 4, y + 13, label - 8);
+      text("overview", 4, y + 13, label - 8);
     }
     var picture = null;
     function small() {  // the whole step, drawn once: of each stretch the look that fills most of it, without compute above
