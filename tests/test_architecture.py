@@ -50,7 +50,7 @@ GROWING = {
     *("job.shell._Function", "job.shell._Limits", "job.shell._Reader", "job.shell_values.Scope"),
     *("job.shell_syntax.Heredoc", "job.shell_syntax._Words"),
     *("load.kineto_columns.Event", "load.kineto_columns.ExactEvent", "load.kineto_columns.Part"),
-    *("load.kineto_stream.Opened", "load.kineto_stream.EventStream"),
+    *("knowledge.strict_yaml._Open", "load.kineto_stream.Opened", "load.kineto_stream.EventStream"),
 }
 
 
