@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from msgspec import structs
 
-from diagnose.document.diagnosis import SEVERAL_RANKS, Fact, Finding, NotAssessed, Where
+from diagnose.document.diagnosis import SEVERAL_RANKS, Fact, Finding, Fix, NotAssessed, Where
 from diagnose.document.ranks import LateCause, Pipeline, Ranks, Stage, StartSkew
 from diagnose.job import Job
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts
@@ -341,11 +341,12 @@ def test_even_experts_are_said_where_balance_is_proposed() -> None:
     )
     said = "The captured expert-parallel ranks are even: perfect balance would win at most 0.400 ms per step."
 
-    def notes(found: Ranks) -> tuple[str, ...]:
-        return next(fix.unknown for fix in of_ranks(found, job())[0]["communication-straggler-unexplained"].fixes if fix.id == "CMP-10")
+    def balance(found: Ranks) -> Fix:
+        return next(fix for fix in of_ranks(found, job())[0]["communication-straggler-unexplained"].fixes if fix.id == "CMP-10")
 
-    assert said in notes(even)
-    assert not [line for line in notes(uneven) if "are even" in line]
+    assert (balance(even).state, balance(even).blocked_by) == ("blocked", (said,)), "not offered for time that it can't win"
+    assert (balance(uneven).state, balance(uneven).blocked_by) == ("unknown", ())
+    assert not [line for line in balance(uneven).unknown if "are even" in line]
 
 
 def test_facts_of_ranks_are_not_asked_for_by_fixes_of_one_rank() -> None:

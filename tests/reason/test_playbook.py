@@ -115,6 +115,41 @@ def test_without_a_job_file_nothing_is_applicable_but_the_trace_decides_what_it_
     assert [one.key for one in fix("HOST-02", None, foreign).changes] == ["CUDA graphs"], "it goes with a job's settings"
 
 
+def test_what_runs_in_the_trace_is_on_whatever_the_job_file_says() -> None:
+    fused = facts(permutation_kernels_per_step=36, fused_permutation_kernels_per_step=30)
+    apart = facts(permutation_kernels_per_step=36, fused_permutation_kernels_per_step=0)
+    off = job(model__moe_permute_fusion=False)
+    assert [fix("CMP-03", on, fused).state for on in (None, job(), off)] == ["already_on"] * 3
+    assert [fix("CMP-03", on, apart).state for on in (None, off)] == ["unknown", "applicable"]
+    router = facts(router_kernels_per_step=12, fused_router_kernels_per_step=4)
+    assert [fix("CMP-02", on, router).state for on in (None, job(model__moe_router_fusion=False))] == ["already_on"] * 2
+    assert fix("CMP-02", None, facts(router_kernels_per_step=60, fused_router_kernels_per_step=0)).state == "unknown"
+
+
+def test_the_exchange_that_ran_decides_whether_permute_can_be_fused_into_hybridep() -> None:
+    assert fix("COM-05", None, facts(expert_exchange_backend="deepep")).state == "blocked"
+    assert fix("COM-05", None, facts(expert_exchange_backend="nccl")).state == "blocked"
+    assert [
+        fix("COM-05", None, given).state for given in (facts(expert_exchange_backend="hybridep"), facts(expert_exchange_backend=None))
+    ] == [
+        "unknown",
+        "unknown",
+    ]
+
+
+def test_padding_for_quantised_experts_is_for_runs_that_quantise() -> None:
+    assert fix("CMP-07", None, facts(quantize_busy_ns=0)).state == "blocked"
+    assert fix("CMP-07", None, facts(quantize_busy_ns=4_000_000)).state == "unknown"
+
+
+def test_experts_that_are_even_on_the_captured_ranks_need_no_balance() -> None:
+    even, uneven = facts(expert_imbalance_share=0.004), facts(expert_imbalance_share=0.05)
+    assert [fix("CMP-10", on, even).state for on in (None, job())] == ["blocked"] * 2
+    forced = job(model__moe_router_force_load_balancing=True)
+    assert fix("CMP-10", forced, even).state == "unknown", "even because forced, which says nothing of training"
+    assert [fix("CMP-10", job(), given).state for given in (uneven, facts(expert_imbalance_share=None))] == ["unknown"] * 2
+
+
 def test_values_are_computed_from_the_job_and_a_full_device_blocks_what_costs_memory() -> None:
     changes = {change.key: (change.from_, change.to) for change in fix("HOST-05", job(train__micro_batch_size=2)).changes}
     assert changes == {"train.micro_batch_size": ("2", "4"), "--micro-batch-size": ("2", "4")}
