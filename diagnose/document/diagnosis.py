@@ -36,10 +36,10 @@ from diagnose.model.environment import EnvironmentItem
 from diagnose.model.vocabulary import CAPTURE, Certainty, FactValue, FixState, JobFormatName, Level, Status, Topic, Wall
 
 SCHEMA = "diagnosis/2"
-# `NotAssessed.how` of a rule that lacks nothing but other ranks; reports tell such rules together.
 LEFT_OPEN = "The trace does not show whether this is done already."  # of a fix, where a job file would
 WANTED = "Pass the job file (--config)"  # how the sentence begins that names the settings which decide a fix
 ASSUMED = "Framework defaults assumed: "  # how the sentence on defaults begins among what a fix leaves open
+# `NotAssessed.how` of a rule that lacks nothing but other ranks; reports tell such rules together.
 SEVERAL_RANKS = "Capture the same steps on several ranks of the job and give all traces in one run."
 
 

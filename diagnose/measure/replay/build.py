@@ -294,7 +294,9 @@ def _unlaunched(work: pl.DataFrame) -> str | None:
     share = 1 - work["call_start"].null_count() / max(work.height, 1)
     if not 0 < share < LAUNCHED:
         return None
-    return f"Only {100 * share:.1f} % of the operations have a launch in the trace, so what the others waited for is not known."
+    migrated = bool((work["issued"].is_not_null() & work["call_start"].is_null()).any())  # only these are issued by no call
+    others = "the others, page migrations among them," if migrated else "the others"
+    return f"Only {100 * share:.1f} % of the operations were launched by a call that the trace holds: a replay would leave {others} where they are."
 
 
 def _refusal(nodes: pl.DataFrame, steps: pl.DataFrame, windows: pl.DataFrame) -> str | None:

@@ -136,7 +136,7 @@ def test_an_unmodified_replay_gives_back_every_step_of_a_simulated_run() -> None
     "missing, refused",
     (0, None),
     (1, None),
-    (2, "Only 80.0 % of the operations have a launch in the trace, so what the others waited for is not known."),
+    (2, "Only 80.0 % of the operations were launched by a call that the trace holds: a replay would leave the others where they are."),
     (10, None),  # of no operation: the device alone is replayed
 )
 def test_a_graph_that_lacks_many_launches_is_not_replayed(missing: int, refused: str | None) -> None:
