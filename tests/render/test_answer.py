@@ -336,7 +336,15 @@ def test_where_no_setting_wins_anything_what_was_found_is_said() -> None:
     known = rich()
     told = answer.plan(structs.replace(known, plan=())).empty
     named = next(one for one in known.findings if one.wall != "capture")
-    assert told.endswith(named.summary)
+    assert told == f"No setting is known that would win a hundredth of the step. {named.name[0].upper()}{named.name[1:]}: {named.summary}"
+    likely = foreseen(98)["forecast"]
+    (first, *others), *rest = named.fixes, *(one for one in known.findings if one is not named)
+    open_ = structs.replace(named, fixes=(structs.replace(first, forecast=likely, state="unknown"), *others))
+    told = answer.plan(structs.replace(known, plan=(), findings=(open_, *rest))).empty
+    assert told == (
+        "No finding with a bound of a hundredth of the step has a setting to change. By forecast most would come of "
+        f"{first.id} ({first.title}): {answer.alone(likely)}; the trace does not show whether it is done already."
+    )
     assert answer.plan(minimal()).empty == "No rule found anything to change."
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from diagnose.document.encoding import encode
 from diagnose.document.baselines import SCHEMA, Baselines, StoredBaseline
+from diagnose.document.encoding import encode
 from diagnose.render import report as r
 from diagnose.render import units, words
 from diagnose.render.report import Block, Entry, Label, Section, Table, rows_of
-
 
 _DAY = len("2026-01-31")
 _COMMIT = 12  # digits of a commit that are shown

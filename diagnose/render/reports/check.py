@@ -12,11 +12,11 @@ from diagnose.render import words
 from diagnose.render.report import Block, Entry, Label, Section, Text
 
 HEADINGS: Mapping[Group, str] = {
-        "will_fail": "Will fail",
-        "will_hang": "Will hang",
-        "silently_off": "Silently off",
-        "doubtful": "Doubtful",
-    }
+    "will_fail": "Will fail",
+    "will_hang": "Will hang",
+    "silently_off": "Silently off",
+    "doubtful": "Doubtful",
+}
 _UNKNOWN = "not-assessed"
 
 
@@ -93,5 +93,11 @@ def _deciding(one: Deciding) -> str:
         value = f"[{', '.join(one.value)}]"
     else:
         value = str(one.value).lower() if isinstance(one.value, bool) else str(one.value)
-    origins = {"read": "" if one.key == one.name else f" ({one.key})", "default": " (default, not in the file)", "platform": "", "trace": "", "computed": f" ({one.key})"}
+    origins = {
+        "read": "" if one.key == one.name else f" ({one.key})",
+        "default": " (default, not in the file)",
+        "platform": "",
+        "trace": "",
+        "computed": f" ({one.key})",
+    }
     return f"{one.name} = {value}{origins[one.source]}"

@@ -37,9 +37,10 @@ def report(document: Explanation) -> r.Report:
         return _report(document, (Block(content=table, section=kind.plural, worth=90),), (Section(id=kind.plural),))
     entries = []
     called = {wanted, _word(wanted), _word(wanted.rstrip("0123456789"))}  # EP16 is EP
-    for kind, key in ((kind, key) for kind in KINDS for key in kind.ids(document) if not called.isdisjoint(_names(kind, key))):
-        known = kind.entry(document, key)
-        run = kind.run(document, key, document.diagnosis) if kind.run is not None and document.diagnosis else []
+    named = [(one, key) for one in KINDS for key in one.ids(document) if not called.isdisjoint(_names(one, key))]
+    for one, key in named:
+        known = one.entry(document, key)
+        run = one.run(document, key, document.diagnosis) if one.run is not None and document.diagnosis else []
         entries.append(replace(known, parts=(*run, *known.parts)))
     if entries:
         return _report(document, tuple(Block(content=one, name=one.name, worth=90) for one in entries))

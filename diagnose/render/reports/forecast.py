@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnose.document.forecast import Forecast, Planned, Question, Span
+from diagnose.document.forecast import Forecast, Planned, Question
 from diagnose.render import report as r
 from diagnose.render import units
 from diagnose.render.figures import forecast as figures
@@ -106,11 +106,14 @@ def _panel(document: Forecast) -> r.Panel:
     if document.planned and document.searched:
         phrases.append(Phrase(text=f"searched: {units.plural(document.searched, 'set')} of fixes", wide=True))
     texts = [
-        Text(text=f"Cut off at the bound of {one.finding}: {units.time(one.bound_ns)} per step at most.", tone="warning") for one in document.capped_by
+        Text(text=f"Cut off at the bound of {one.finding}: {units.time(one.bound_ns)} per step at most.", tone="warning")
+        for one in document.capped_by
     ]
     if document.doubt:
         texts.append(Text(text=document.doubt, tone="warning"))
-    look_ = "result-open" if span is None or document.doubt else "result-good" if document.plan and span.likely < span.now else "result-same"
+    look_ = (
+        "result-open" if span is None or document.doubt else "result-good" if document.plan and span.likely < span.now else "result-same"
+    )
     return r.Panel(
         name="forecast",
         look=look_,

@@ -63,7 +63,10 @@ def _entry(fix: Applied, rows: list[Written]) -> Entry:
     return Entry(
         name=f"{fix.id} {fix.title}{reason}",
         parts=(
-            *(Label(label=row.key, text=f"{row.from_ or '(not set)'} → {row.to or '(removed)'}{f' ({row.how})' if row.how else ''}") for row in rows),
+            *(
+                Label(label=row.key, text=f"{row.from_ or '(not set)'} → {row.to or '(removed)'}{f' ({row.how})' if row.how else ''}")
+                for row in rows
+            ),
             *(Label(label="published", text=f"{expected.text} [{expected.source}]") for expected in fix.expected),
             Label(label="verify", text=fix.verify),
             *(Label(label="check first", text=sentence) for sentence in fix.unknown),

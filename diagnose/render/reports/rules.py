@@ -17,7 +17,9 @@ def json(book: Rulebook) -> str:
 
 def report(book: Rulebook) -> r.Report:
     """Two tables."""
-    rules = listing("rules", ("rule", "wall", "what"), [(one.id, book.walls.topic(one.wall).title, one.name) for one in book.rules.values()])
+    rules = listing(
+        "rules", ("rule", "wall", "what"), [(one.id, book.walls.topic(one.wall).title, one.name) for one in book.rules.values()]
+    )
     fixes = listing(
         "fixes",
         ("fix", "walls", "what"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from diagnose.document.bisection import BisectResult, Bisection, Culprit
+from diagnose.document.bisection import Bisection, BisectResult, Culprit
 from diagnose.render import report as r
-from diagnose.render.report import PAGE, Block, Phrase, Section, Text
 from diagnose.render.figures import bisection as figures
+from diagnose.render.report import PAGE, Block, Phrase, Section, Text
 from diagnose.render.reports.bisection import story, tables
 
 LOOK: dict[BisectResult, str] = {

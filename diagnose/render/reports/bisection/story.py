@@ -7,7 +7,7 @@ import re
 from diagnose.document.bisection import Bisection, BisectResult, CandidateState, Culprit, Kind
 from diagnose.render import units
 from diagnose.render.figures.figure import Look
-from diagnose.render.reports.comparison.story import metric as metric
+from diagnose.render.reports.comparison.story import metric as metric  # noqa: PLC0414 - asked for here with the other words of a bisection
 from diagnose.render.reports.comparison.story import value
 
 RESULT: dict[BisectResult, str] = {
@@ -95,7 +95,9 @@ def among(document: Bisection, culprit: Culprit, most: int = 30) -> str:
     if not culprit.among:
         return ""
     names = [short(label) for label in (*culprit.among, culprit.label)]
-    return f"It is one of {units.listed(names, most)}. The {document.kind} among them could not be measured, or their captures did not decide."
+    return (
+        f"It is one of {units.listed(names, most)}. The {document.kind} among them could not be measured, or their captures did not decide."
+    )
 
 
 def shape(document: Bisection) -> str:

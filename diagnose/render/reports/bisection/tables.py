@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from diagnose.document.bisection import Bisection, Candidate, Culprit, Trial
 from diagnose.render import units
+from diagnose.render.report import Row, Table, rows_of
 from diagnose.render.reports.bisection import story
 from diagnose.render.reports.comparison import tables as compared
 from diagnose.render.reports.comparison.story import value
-from diagnose.render.report import Row, Table, rows_of
 
 LONGEST_TEXT = 400
 MOST_ROWS = 400  # rows that are all shown; of longer tables each output shows what it has room for

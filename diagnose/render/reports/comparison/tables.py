@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from diagnose.document.comparison import Category, Comparison, KernelChange, Part, Side
 from diagnose.render import units, words
-from diagnose.render.reports.comparison import story
 from diagnose.render.report import Row, Table, rows_of
+from diagnose.render.reports.comparison import story
 
 LONGEST_NAME = 60  # of a kernel on a line with another one
 LONGEST_VALUE = 160  # of a setting or variable; the JSON output holds all
@@ -133,9 +133,11 @@ def delta(document: Comparison, *, moved_only: bool = False) -> Table:
         if row in quiet:
             continue
         rows.append(_category(row, found.base_ns, longest))
-        rows += [] if moved_only else [
-            Row(_figures(story.WHY[one.why], one.base_ns, one.new_ns, found.base_ns), indent=2) for one in _shown_parts(row)
-        ]
+        rows += (
+            []
+            if moved_only
+            else [Row(_figures(story.WHY[one.why], one.base_ns, one.new_ns, found.base_ns), indent=2) for one in _shown_parts(row)]
+        )
     if quiet:
         label = f"{units.plural(len(quiet), 'category', 'categories')} small or within noise"
         sums = (sum(row.base_ns for row in quiet), sum(row.new_ns for row in quiet))

@@ -12,12 +12,25 @@ from itertools import accumulate
 from pathlib import PurePath
 
 from diagnose.document.device import StepBudget
-from diagnose.document.diagnosis import LEFT_OPEN, NOT_WAITED_FOR, WANTED, WINS_NOTHING, Diagnosis, Displaced, Identity, PlanSetting, PlanStep, StepForecast, WallBound
+from diagnose.document.diagnosis import (
+    LEFT_OPEN,
+    NOT_WAITED_FOR,
+    WANTED,
+    WINS_NOTHING,
+    Diagnosis,
+    Displaced,
+    Identity,
+    PlanSetting,
+    PlanStep,
+    StepForecast,
+    WallBound,
+)
 from diagnose.document.forecast import Span
 from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL
 from diagnose.model.vocabulary import CAPTURE
-from diagnose.render import units, words
+from diagnose.reason.plan import LEAST_SHARE
 from diagnose.render import report as r
+from diagnose.render import units, words
 from diagnose.render.issues import capitalised, in_sentence
 from diagnose.render.reports.comparison.story import look
 from diagnose.render.reports.diagnosis import story, tables
@@ -380,7 +393,13 @@ _LOOKS: Mapping[str, str] = {
     "not_recorded": "#b9bec4",
 }
 _WALL_PART = {"copy": "blocking_copies", "launch": "host_work", "sync": "host_sync", _AGAIN: "recompute"}  # names of walls.yaml
-_SEGMENT = {"waiting_expert": "blocking_transport", "copy": "blocking_copy", "launch": "host_work", "sync": "host_sync", "unknown": "dependency_stalled"}
+_SEGMENT = {
+    "waiting_expert": "blocking_transport",
+    "copy": "blocking_copy",
+    "launch": "host_work",
+    "sync": "host_sync",
+    "unknown": "dependency_stalled",
+}
 
 
 def _label(key: str) -> str:
@@ -407,7 +426,7 @@ def plan(document: Diagnosis) -> r.Plan:
         number += one.instead_of is None
         label = str(number) if one.instead_of is None else f"{numbers.get(one.instead_of, number)}{chr(ord('b') + alternatives)}"
         numbers[one.fix] = label
-        steps.append(_step(one, label, numbers, document))
+        steps.append(_step(one, label, numbers))
     return r.Plan(
         title="What to change",
         steps=tuple(steps),
@@ -420,7 +439,7 @@ def plan(document: Diagnosis) -> r.Plan:
     )
 
 
-def _step(one: PlanStep, number: str, numbers: Mapping[str | None, str], document: Diagnosis) -> r.Step:
+def _step(one: PlanStep, number: str, numbers: Mapping[str | None, str]) -> r.Step:
     first = None if one.instead_of is None else numbers.get(one.instead_of)
     instead = "" if first is None else f"instead of {first}" if one.instead_of in one.exclusive_with else f"instead of {first}, or with it"
     return r.Step(
@@ -465,7 +484,7 @@ def _win_nothing(numbers: Sequence[str]) -> str:
 
 
 def _moved(number: str, found: Displaced) -> str:
-    """Why a change wins little of its bound: ` Of 26.4 ms that 1 frees, 24.3 ms become launch-bound.`"""
+    """Why a change wins little of its bound: ` Of 26.4 ms that 1 frees, 24.3 ms become launch-bound`."""
     return f" Of {units.time(found.freed_ns)} that {number} frees, {units.time(found.ns)} become {look(found.category).label}."
 
 
@@ -481,7 +500,11 @@ def alone(found: StepForecast, bound: int | None = None) -> str:
     `bound` (ns) is what its finding alone would give back: a fix that ends other waiting too may win more, which is said.
     """
     doubt = ", low certainty" if found.doubt else ""
-    more = "; more than this finding's bound: it ends other waiting too" if bound is not None and found.now_ns - found.likely_ns > bound else ""
+    more = (
+        "; more than this finding's bound: it ends other waiting too"
+        if bound is not None and found.now_ns - found.likely_ns > bound
+        else ""
+    )
     return f"likely {likely(found)}{doubt}, {units.signed_percent((found.likely_ns - found.now_ns) / found.now_ns, 0)}{more}"
 
 
@@ -492,7 +515,7 @@ def written(changes: Sequence[PlanSetting]) -> Iterator[r.Written]:
         if not setting.stays:
             places.setdefault((setting.framework, setting.language), []).append(setting.text)
     for (framework, language), lines in places.items():
-        where = "" if language == "sh" and framework in BESIDE_FRAMEWORKS or framework == GENERAL else story.framework(framework)
+        where = "" if (language == "sh" and framework in BESIDE_FRAMEWORKS) or framework == GENERAL else story.framework(framework)
         yield r.Written(where=where, language=language, lines=tuple(lines))  # type: ignore[arg-type]
 
 
@@ -502,7 +525,14 @@ def _nothing(document: Diagnosis) -> str:
     named = next((one for one in document.findings if one.wall != CAPTURE), None)
     if named is None:
         return "No rule found anything to change."
-    return f"No setting would win a hundredth of the {tables.whole(document)}. {capitalised(named.name)}: {named.summary}"
+    whole = tables.whole(document)
+    forecasts = [(fix.forecast, fix) for finding in document.findings for fix in finding.fixes if fix.forecast is not None]
+    most, fix = max(forecasts, key=lambda one: one[0].now_ns - one[0].likely_ns, default=(None, None))
+    if most is None or fix is None or most.now_ns - most.likely_ns < LEAST_SHARE * most.now_ns:
+        return f"No setting is known that would win a hundredth of the {whole}. {capitalised(named.name)}: {named.summary}"
+    check = "; the trace does not show whether it is done already" if fix.state == "unknown" else ""
+    named_fix = f"{fix.id} ({fix.title}): {alone(most)}{check}"
+    return f"No finding with a bound of a hundredth of the {whole} has a setting to change. By forecast most would come of {named_fix}."
 
 
 def _blocked(document: Diagnosis) -> Iterator[str]:
@@ -521,7 +551,11 @@ def _not_worth(document: Diagnosis) -> str:
     """Walls that bring little here, and fixes that are on already, in one line."""
     if document.verdict.target_wall is None:
         return ""
-    low = [_little(wall) for wall in document.walls if words.VOCABULARY.is_ceiling(wall.wall) and wall.share is not None and wall.share < LITTLE]
+    low = [
+        _little(wall)
+        for wall in document.walls
+        if words.VOCABULARY.is_ceiling(wall.wall) and wall.share is not None and wall.share < LITTLE
+    ]
     planned = {step.finding for step in document.plan}
     on = {fix.id: fix.title for finding in document.findings if finding.id in planned for fix in finding.fixes if fix.state == "already_on"}
     return "; ".join([*([", ".join(low)] if low else []), *([f"on already: {', '.join(on)}"] if on else [])])

@@ -251,9 +251,7 @@ def not_assessed(document: Diagnosis) -> Table:
     return Table(
         "not-assessed",
         "Not assessed",
-        tuple(
-            Row({"rule": rule, "missing": missing, "how to know": how}, line=f"needs {missing}") for rule, missing, how in rows
-        ),
+        tuple(Row({"rule": rule, "missing": missing, "how to know": how}, line=f"needs {missing}") for rule, missing, how in rows),
         note="Neither found nor ruled out: a fact that these rules need could not be measured.",
         empty="every rule could be judged",
         listed=True,

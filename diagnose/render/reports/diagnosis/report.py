@@ -90,7 +90,7 @@ def _details(document: Diagnosis) -> Iterator[Block]:
     told: dict[Fix, Finding] = {}
     for index, finding in enumerate(document.findings):
         yield Block(content=_finding(finding, document, told, opened=index == 0), section="findings", worth=93, name="findings")
-        told = {**{fix: finding for fix in finding.fixes}, **told}
+        told = {**dict.fromkeys(finding.fixes, finding), **told}
     yield Block(content=tables.unclassified(document), section="numbers", worth=57, aside=True)
     yield Block(content=appendix.job(document), section="appendix", worth=56, aside=True, folded=True)
     sizes = appendix.job_sizes(document)

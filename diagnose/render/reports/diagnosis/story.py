@@ -17,7 +17,11 @@ def ceiling(wall: WallBound, document: Diagnosis) -> str:
     if not words.VOCABULARY.is_ceiling(wall.wall):
         return f"compute active {units.ms(wall.bound_ns)} ms {per(document)}"
     faster = wall_ceiling(wall.wall, wall.share)
-    most = f"at most {units.ms(wall.bound_ns)}" if wall.lower_ns is None else f"between {units.ms(wall.lower_ns)} and {units.ms(wall.bound_ns)}"
+    most = (
+        f"at most {units.ms(wall.bound_ns)}"
+        if wall.lower_ns is None
+        else f"between {units.ms(wall.lower_ns)} and {units.ms(wall.bound_ns)}"
+    )
     return f"{most} ms {per(document)}" + ("" if faster is None else f", ≤ {units.factor(faster)} faster")
 
 
@@ -83,7 +87,9 @@ def change(one: Change) -> str:
         return f"{said}, as it is" if stays(one) else said
     if one.op == "unset":
         return f"unset {one.key}{f' (now {one.from_})' if one.from_ is not None else ''}"
-    to = target(one.op, one.to, choose=one.choose and one.framework in (*words.job_settings().frameworks, "environment"))  # elsewhere it is words anyway
+    to = target(
+        one.op, one.to, choose=one.choose and one.framework in (*words.job_settings().frameworks, "environment")
+    )  # elsewhere it is words anyway
     if one.from_ is None:
         return f"{one.key}: {to}"
     return f"{one.key}: {to}, as it is" if stays(one) else f"{one.key}: {one.from_} → {to}"

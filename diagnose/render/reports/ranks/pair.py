@@ -7,11 +7,11 @@ from itertools import islice
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import Ranks, RankSurvey
-from diagnose.render.reports.ranks import story
-from diagnose.render.reports.ranks.story import MOST_RANKS
 from diagnose.render import units, words
 from diagnose.render.report import SideBySide, Versus
 from diagnose.render.reports.diagnosis.tables import file_label, per
+from diagnose.render.reports.ranks import story
+from diagnose.render.reports.ranks.story import MOST_RANKS
 
 SAME = "Both hold the same part of the model: their differences may be compared."
 UNKNOWN = "Which parts of the model these two hold is not known: their differences may have many reasons."

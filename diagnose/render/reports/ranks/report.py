@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.render import report as r
-from diagnose.render.report import LIMITED, PAGE, Block
 from diagnose.render.figures import ranks as figures
+from diagnose.render.report import LIMITED, PAGE, Block
 from diagnose.render.reports.ranks import pair, story, tables
 
 

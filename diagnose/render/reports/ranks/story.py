@@ -12,9 +12,9 @@ from statistics import median
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import Late, LikeGroup, Ranks, RankSurvey
-from diagnose.render.reports.diagnosis import tables
 from diagnose.render import units, words
 from diagnose.render.report import Point, Points
+from diagnose.render.reports.diagnosis import tables
 
 MOST_RANKS = 1_024  # of which every figure and table of the page speaks
 MOST_SAID = 3  # late ranks that the headline tells in full
@@ -167,7 +167,9 @@ def _late(one: Late, document: Diagnosis) -> Point:
         often = f"none comes last most of the time (the most frequent: {units.percent(one.last_share)}; {kinds})"
     else:
         who = f"Rank {one.rank}"
-        often = f"last in {units.percent(one.last_share)} of the collectives with notable waiting, {words.LATE_PATTERN[one.pattern]} ({kinds})"
+        often = (
+            f"last in {units.percent(one.last_share)} of the collectives with notable waiting, {words.LATE_PATTERN[one.pattern]} ({kinds})"
+        )
     others = "they" if one.rank is None else these([rank for rank in one.ranks if rank != one.rank])
     cost = f"{others} wait{'s' if others.startswith('rank ') else ''} {units.time(one.wait_ns)} {tables.per(document)} on average"
     why = words.LATE_CAUSE[one.cause]
@@ -210,9 +212,7 @@ def coverage(ranks: Ranks) -> str:
     if ranks.captured >= ranks.world_size:
         return f"All {ranks.world_size:,} ranks of the job were captured."
     left = ranks.world_size - ranks.captured
-    return (
-        f"{ranks.captured:,} of {ranks.world_size:,} ranks were captured{which}; the other {'one is' if left == 1 else f'{left:,} are'} unknown."
-    )
+    return f"{ranks.captured:,} of {ranks.world_size:,} ranks were captured{which}; the other {'one is' if left == 1 else f'{left:,} are'} unknown."
 
 
 def chosen(ranks: Ranks) -> str:
