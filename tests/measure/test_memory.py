@@ -237,6 +237,6 @@ def test_a_failed_allocation_outranks_every_wall(tmp_path: Path) -> None:
     found = diagnose([path])
     assert found.facts["out_of_memory_events"].value == 2
     assert found.findings[0].id == "memory-out-of-memory"
-    assert found.verdict.sentence.startswith("The GPU ran out of memory (2 failed allocations); ")
+    assert found.verdict.sentence.startswith("The GPU ran out of memory (2 failed allocations). ")
     path.write_bytes(document(small(120)))
     assert diagnose([path]).facts["out_of_memory_events"].value is None, "memory was not profiled"
