@@ -124,6 +124,8 @@ def test_what_runs_in_the_trace_is_on_whatever_the_job_file_says() -> None:
     router = facts(router_kernels_per_step=12, fused_router_kernels_per_step=4)
     assert [fix("CMP-02", on, router).state for on in (None, job(model__moe_router_fusion=False))] == ["already_on"] * 2
     assert fix("CMP-02", None, facts(router_kernels_per_step=60, fused_router_kernels_per_step=0)).state == "unknown"
+    gathered, reduced = facts(data_gather_share=0.45, world_size=8), facts(data_gather_share=0.0, world_size=8)
+    assert [fix("MEM-04", None, given).state for given in (gathered, reduced)] == ["already_on", "unknown"]
 
 
 def test_the_exchange_that_ran_decides_whether_permute_can_be_fused_into_hybridep() -> None:
@@ -207,6 +209,14 @@ def test_conflicts_are_those_of_the_matrix_and_a_rejected_pair_alone_blocks() ->
     blocked = {row["fix"] for row in CASES["matrix"] if "blocked" in dict(row["with"]).values()}
     states = {key: fix(key, job(**CASES["ready"].get(key, {}))).state for key in blocked}
     assert {key: state for key, state in states.items() if state not in ("applicable", "unknown")} == {}
+
+
+def test_sequence_parallelism_is_turned_on_with_the_overlap_that_needs_it() -> None:
+    two = {"model__tensor_model_parallel_size": 2}
+    without = fix("COM-09", job(**two))
+    assert without.state != "blocked"
+    assert {change.key: change.to for change in without.changes}["model.sequence_parallel"] == "true"
+    assert "model.sequence_parallel" not in {change.key for change in fix("COM-09", job(**two, model__sequence_parallel=True)).changes}
 
 
 def test_hopper_and_blackwell_ask_for_other_connections() -> None:
