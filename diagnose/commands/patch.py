@@ -75,8 +75,8 @@ def patch(traces: tuple[str, ...], change: Change, reading: Reading, shown: Patc
         return 0
     print_document(patched.report, shown.format)
     if shown.format == "text":
-        written = f"wrote {change.output}" if change.output is not None else "nothing was written"
-        say(written if change.output is not None or not patched.report.rewritten else f"{written}; name a file with -o")
+        hint = "; name a file with -o" if patched.report.rewritten else ""
+        say(f"nothing was written{hint}" if change.output is None else f"wrote {change.output}")
     return 0
 
 

@@ -204,8 +204,8 @@ def _columns(one: DeviceMeasure, names: Collection[str]) -> dict[str, pl.Series]
     per_step = one.budget.per_step
     columns = {name: frame[name] for frame in (per_step, one.counts) for name in frame.columns if name in names}
     columns |= {fact: per_step[column] for fact, column in _OTHERWISE_NAMED.items()}
-    latency = [per_step[name].fill_null(0) for name in _LATENCIES if name in per_step.columns]
-    columns["unexplained_wait_ns"] = sum(([-one for one in latency]), per_step["dependency_stalled_ns"])
+    latencies = [pl.col(name).fill_null(0) for name in _LATENCIES if name in per_step.columns]
+    columns["unexplained_wait_ns"] = per_step.select(pl.col("dependency_stalled_ns") - pl.sum_horizontal(pl.lit(0), *latencies)).to_series()
     recomputed = one.memory.recompute.per_window
     return (
         columns

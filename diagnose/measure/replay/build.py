@@ -45,8 +45,8 @@ def graph_of(
     """The graph of a device whose operations are `work` (as `device_work` gives it) and whose kept steps are `windows`.
 
     `repeated`: rows of the compute that is done a second time; `sm_count`: multiprocessors of the device, where known; `lost`: op, lost as
-    `contention.losses` gives it; `traits`: operations by trait; `exchanges`: as
-    `Exchanges.operations` tells what each does.
+    `contention.losses` gives it; `traits`: operations by trait; `exchanges`: what each does, as
+    `Exchanges.operations` tells it.
     """
     until = int(windows["end"].max())  # type: ignore[arg-type]
     shown = work.select(_READ).head(work["start"].search_sorted(until, side="right"))

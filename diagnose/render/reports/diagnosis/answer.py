@@ -526,10 +526,11 @@ def _nothing(document: Diagnosis) -> str:
     if named is None:
         return "No rule found anything to change."
     whole = tables.whole(document)
-    forecasts = [(fix.forecast, fix) for finding in document.findings for fix in finding.fixes if fix.forecast is not None]
-    most, fix = max(forecasts, key=lambda one: one[0].now_ns - one[0].likely_ns, default=(None, None))
-    if most is None or fix is None or most.now_ns - most.likely_ns < LEAST_SHARE * most.now_ns:
+    foreseen = [(fix.forecast, fix) for finding in document.findings for fix in finding.fixes if fix.forecast is not None]
+    winning = [(found, fix) for found, fix in foreseen if found.now_ns - found.likely_ns >= LEAST_SHARE * found.now_ns]
+    if not winning:
         return f"No setting is known that would win a hundredth of the {whole}. {capitalised(named.name)}: {named.summary}"
+    most, fix = max(winning, key=lambda one: one[0].now_ns - one[0].likely_ns)
     check = "; the trace does not show whether it is done already" if fix.state == "unknown" else ""
     named_fix = f"{fix.id} ({fix.title}): {alone(most)}{check}"
     return f"No finding with a bound of a hundredth of the {whole} has a setting to change. By forecast most would come of {named_fix}."
