@@ -7,11 +7,11 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
-from diagnose.bisect.model import Numbers, load_numbers
+from diagnose.bisect.model import Numbers, change_points, load_numbers
 from diagnose.bisect.report import taken_back
 from diagnose.bisect.search import Answer, Measurement, Next, Question, State, advise
 from tests.builders.suites import deep_unless
@@ -359,6 +359,17 @@ def test_a_series_without_a_step_too_short_or_with_one_odd_trace_has_none() -> N
     levels[-1] = 140.0
     answer = series(levels, noisy(levels, 0.005, 1))
     assert answer.found == ()
+
+
+def test_before_measuring_a_step_is_as_likely_as_none() -> None:
+    """The odds after measuring are what the readings say alone: those of any other odds before, divided by these."""
+    capture = noisy([100.0] * 4 + [102.0] * 4, 0.01, 5)
+    question = Question(count=8, repeats=REPEATS, again=False)
+    state = State(question, load_numbers(), [capture(place, 0) for place in range(8)])
+    odds = state.outer.none / (1 - state.outer.none)
+    hundredfold = change_points(state.measured, 8, replace(state._single, none=100.0)).none
+    assert 0.01 < odds < 100
+    assert hundredfold / (1 - hundredfold) / 100 == pytest.approx(odds, rel=1e-3)
 
 
 def test_a_step_that_noise_hides_from_single_traces_is_found_by_the_series() -> None:

@@ -250,6 +250,21 @@ def test_a_file_that_is_nowhere_is_told_as_by_every_engine(ranks: Ranks, engine:
         diagnose(traces, engine=engine(attempt))
 
 
+def test_a_cluster_of_our_own_has_processes_of_one_thread_each_and_listens_here_alone() -> None:
+    """A reader holds its process's interpreter for long, and what kills one must not take the others along."""
+    pytest.importorskip("dask", reason="dask is not installed")
+    asked: list[dict[str, object]] = []
+    cluster = SimpleNamespace(close=lambda: asked.append({"closed": True}))
+    distributed = SimpleNamespace(LocalCluster=lambda **options: asked.append(options) or cluster)
+    with dask_engine._own_cluster(distributed, 3) as own:
+        assert own is cluster
+        assert {name: asked[0][name] for name in ("n_workers", "threads_per_worker", "processes", "host")} == {
+            "n_workers": 3, "threads_per_worker": 1, "processes": True, "host": "127.0.0.1",
+        }  # fmt: skip
+        assert asked[1:] == []
+    assert asked[1:] == [{"closed": True}]
+
+
 def test_without_distributed_the_command_to_install_it_is_told(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UsageError, match=r"pip install 'moe-diagnose\[dask\]'"):

@@ -126,6 +126,8 @@ RUNS: dict[str, tuple[Steps, dict[tuple[int, ...], tuple[str, str]]]] = {
         BESIDE * 2, {(3, 5, 15, 17): ("dense_gemm", NAME), (6, 7, 9, 10): ("expert_gemm", NEAR)}),
     "a shared expert on the main stream stays dense where the experts have their own": (
         ON_MAIN * 2, {(8, 10): ("dense_gemm", NAME), (3,): ("expert_gemm", NEAR)}),
+    "one product of the experts on a stream of their own keeps the main stream's dense": (
+        [PERMUTE, GEMM, UNPERMUTE, (GROUPED, 20)], {(1,): ("dense_gemm", NAME), (3,): ("expert_gemm", NAME)}),
     "HybridEP's exchanges open and close the experts' window": (
         [FUSED, OUT, GEMM, SWIGLU, GEMM, BACK, GEMM],
         {(2, 4): ("expert_gemm", NEAR), (3,): ("activation", NAME), (5,): ("dispatch", NAME), (6,): ("dense_gemm", NAME)}),

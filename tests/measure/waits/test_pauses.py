@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from diagnose.measure.waits.hold_ups import LONG_NS, pauses
+from diagnose.measure.waits.hold_ups import LONG_NS, host_work, pauses, restarts
 
 KERNELS = 30  # that compute, in each pass
 PAUSE = 3 * LONG_NS
@@ -43,3 +43,23 @@ def test_neither_do_pauses_unequally_far_apart_nor_those_of_one_step() -> None:
     uneven = {0 * 60 + 5: PAUSE, 0 * 60 + 15: PAUSE, 1 * 60 + 5: PAUSE, 1 * 60 + 25: PAUSE}
     assert recurring(uneven, 2) == set()
     assert recurring({5: PAUSE, 15: PAUSE, 25: PAUSE}, 1) == set()
+
+
+def test_what_a_synchronising_call_is_charged_with_leaves_pauses_out() -> None:
+    """A call drains the queue; the gap after it is its doing, unless the host paused there: that has a cause of its own."""
+    us = 1_000
+    calls = pl.DataFrame({"start": [100 * us], "end": [1_100 * us]})
+    launched = [(0, 1_000 * us, 0), (1_300 * us, 1_400 * us, 1_250 * us), (5_000 * us, 5_100 * us, 4_950 * us)]
+    work = pl.DataFrame(launched, schema=["start", "end", "issued"], orient="row")
+
+    def charged(length: int) -> list[int]:
+        gap = [(0, 1, 1_100 * us, 1_100 * us + length, "python")]
+        pieces = pl.DataFrame(
+            gap, schema={"index": pl.Int64, "op": pl.UInt32, "start": pl.Int64, "end": pl.Int64, "cause": pl.String}, orient="row"
+        )
+        worked = host_work(pieces, pl.DataFrame(schema={"start": pl.Int64, "ns": pl.Int64}), compute(1))
+        assert worked["pause"].to_list() == [length > LONG_NS]
+        return restarts(worked, pieces, calls, work)["ns"].to_list()
+
+    assert charged(200 * us) == [200 * us]
+    assert charged(PAUSE) == []
