@@ -464,6 +464,15 @@ def test_what_one_rank_can_not_tell_of_communication_goes_before_what_the_profil
     assert sum("profiler" in text for text in said) == 1
 
 
+@for_each(
+    "rank, gpus, wanted", (0, 2, "0, 1"), (1, 2, "0, 1"), (2, 3, "0, 1, 2"), (0, 16, "0, 1, 8"), (8, 16, "0, 8, 15"), (15, 16, "0, 8, 15")
+)
+def test_other_ranks_than_the_captured_one_are_asked_for(demo: Diagnosis, rank: int, gpus: int, wanted: str) -> None:
+    assert demo.identity is not None
+    alone = structs.replace(demo, ranks=None, identity=structs.replace(demo.identity, rank=rank, gpus=gpus, ranks_captured=1))
+    assert f"Capture ranks {wanted} in the same steps" in " ".join(answer.remarks(alone).texts)
+
+
 def test_a_trace_of_recompute_has_no_row_of_its_own(demo: Diagnosis) -> None:
     little = tuple(
         structs.replace(row, phase={"forward": 10_000, "backward": 20_000, "recompute": 1}) if row.bucket == "attention" else row

@@ -604,8 +604,7 @@ def _remarks(document: Diagnosis) -> Iterator[str]:
         yield f"Job file: {problem.text}"
     known, alone = document.identity, _alone(document)
     if alone and known is not None and any(row.blocking_ns for row in document.communication):
-        others = sorted({1, max((known.gpus or 2) // 2, 1), (known.gpus or 2) - 1} - {known.rank})[:2]
-        which = ", ".join(map(str, sorted((known.rank or 0, *others))))
+        which = ", ".join(map(str, _wanted_ranks(known.rank or 0, known.gpus or 2)))
         yield (
             f"One of {known.gpus} ranks was captured: waiting for a straggler looks like slow communication. Capture ranks {which} "
             "in the same steps and pass the folder."
@@ -616,6 +615,12 @@ def _remarks(document: Diagnosis) -> Iterator[str]:
     first = next((one for one in document.findings if one.wall != CAPTURE and one.bound_ns), None)
     if first is not None and first.wrong_when and not alone and document.verdict.dominant_wall is not None:
         yield f"{capitalised(first.name)}: not this if {in_sentence(first.wrong_when)}"
+
+
+def _wanted_ranks(rank: int, gpus: int) -> list[int]:
+    """The captured rank and one or two far from it: the first, one in the middle, the last."""
+    others = {0 if rank else 1, gpus // 2, gpus - 1} - {rank}
+    return sorted((rank, *sorted(others)[:2]))
 
 
 def _alone(document: Diagnosis) -> bool:
