@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from diagnose.job.launch import ranks
-from diagnose.job.model import UNRESOLVED, Leaf, Parsed, job_error
+from diagnose.job.model import EFFECT, UNRESOLVED, Leaf, NoTrainingError, Parsed, job_error
 from diagnose.job.shell import Run, Script, Token, read_script
 from diagnose.knowledge.settings import JobSettings, flag_name
 
@@ -142,9 +142,10 @@ def _flags_of(script: Script, source: str, known: Known) -> Command:
     held = {name: tokens for name, tokens in script.variables.items() if any(known.is_flag(token) for token in tokens)}
     texts = {name: tuple(token.text for token in tokens) for name, tokens in held.items()}
     whole = [name for name in held if not any(name != other and _within(texts[name], texts[other]) for other in held)]
-    words = tuple(_literal(token) for name in whole for token in held[name])
+    words = tuple(_literal(token) for name in whole for token in held[name] if token.text != "\\")  # a line that goes on
     if not words:
-        raise job_error(source, "holds no command that starts a training with known flags", _NOT_A_JOB)
+        what = f"{source} holds no command that starts a training with known flags."
+        raise NoTrainingError(what, effect=EFFECT, next_step=_NOT_A_JOB)
     named = ", ".join(whole)
     return Command(
         words=words,

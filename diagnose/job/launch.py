@@ -107,6 +107,9 @@ def ranks(tokens: Sequence[Token], arguments: Sequence[Token], environment: Mapp
             return _of_deepspeed(tokens, place)
     if any(_SPAWNS.fullmatch(token.text) for token in tokens):
         return None
+    for place, token in enumerate(outer):  # torchrun --no-python bash worker.sh
+        if _TORCHRUN.fullmatch(token.text):
+            return _product(outer, place, {"nnodes": "1", "nproc_per_node": "1"}, "torchrun --nnodes × --nproc-per-node")
     return _of_tasks([*outer, *tokens], environment)
 
 

@@ -139,6 +139,10 @@ def wrong_type(source: str, key: str, wanted: str, raw: object) -> JobFileError:
     return job_error(source, f"has {key} = {shown} ({type_name(raw)}), but expected {wanted}", f"Correct {key}.")
 
 
+class NoTrainingError(JobFileError):
+    """A script in which no command trains, as far as its flags are known."""
+
+
 def job_error(source: str, what: str, next_step: str) -> JobFileError:
     """An error of the job file; `what` goes on after the file's name."""
     return JobFileError(f"{source} {what}.", effect=EFFECT, next_step=next_step)

@@ -17,10 +17,25 @@ from pathlib import Path
 
 from diagnose.errors import JobFileError
 from diagnose.job.formats import READERS
+from diagnose.job.formats.foreign import program_of, refusal, refuse_foreign
 from diagnose.job.formats.overrides import NAME as OVERRIDES
 from diagnose.job.formats.reader import Key
 from diagnose.job.layout import stages_of
-from diagnose.job.model import EFFECT, UNRESOLVED, Job, Leaf, Origin, Parsed, Setting, SettingValue, column, expected, job_error, wrong_type
+from diagnose.job.model import (
+    EFFECT,
+    UNRESOLVED,
+    Job,
+    Leaf,
+    NoTrainingError,
+    Origin,
+    Parsed,
+    Setting,
+    SettingValue,
+    column,
+    expected,
+    job_error,
+    wrong_type,
+)
 from diagnose.job.text import JobText, decoded, parse_overrides
 from diagnose.knowledge import conditions
 from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name, foreign, version_number
@@ -56,10 +71,38 @@ def parse_job(
 ) -> Job:
     """The job in `text`; `source` names it in messages, `folder` is where its own paths start. Raises JobFileError."""
     whole = JobText(text=decoded(text, source), source=source, folder=folder, table=table, choice=command)
-    parsed = next((found for reader in READERS.values() if (found := reader.read(whole)) is not None), None)
+    refuse_foreign(whole)
+    parsed = _first_read(whole)
+    job = settle(replace(parsed, leaves=(*parsed.leaves, *parse_overrides(overrides))), table, source)
+    if parsed.leaves and not parsed.rules and (whole.yaml or whole.toml) and not (_told(job) or job.unresolved):
+        keys = ", ".join(dict.fromkeys(leaf.shown.split(".")[0] for leaf in parsed.leaves[:200]))
+        raise job_error(source, f"holds no setting that is known: its keys are {keys[:100]}", _ANY_JOB)
+    return job
+
+
+_ANY_JOB = "Give a configuration dump, flags, the command that started the job, or a plain job.yaml with Megatron's own names."
+
+
+def _first_read(text: JobText) -> Parsed:
+    """The text as the first reader that knows it reads it. Raises JobFileError."""
+    try:
+        parsed = next((found for reader in READERS.values() if (found := reader.read(text)) is not None), None)
+    except NoTrainingError:
+        if (other := program_of(text)) is not None:
+            raise refusal(text, other) from None
+        raise
     if parsed is None:
-        raise job_error(source, "is in no format that is known", "Give a configuration dump, flags, or the command that started the job.")
-    return settle(replace(parsed, leaves=(*parsed.leaves, *parse_overrides(overrides))), table, source)
+        if (other := program_of(text)) is not None:
+            raise refusal(text, other)
+        raise job_error(
+            text.source, "is in no format that is known", "Give a configuration dump, flags, or the command that started the job."
+        )
+    return parsed
+
+
+def _told(job: Job) -> bool:
+    """Whether any setting stands in the file, rather than that it is a default, or follows from one."""
+    return any(one.source == "read" for one in job.settings.values())
 
 
 def overridden_job(overrides: Sequence[str], table: JobSettings) -> Job:
@@ -192,6 +235,9 @@ def _match(
             elif spec.expression and isinstance(leaf.value, str | int) and _list_expression(leaf.value) is None:
                 unresolved.add(alias.name)
                 notes.append(f"{leaf.shown} = {str(leaf.value)[:60]} is of no known form, so {spec.meaning.partition(':')[0]} is not known")
+            elif spec.type == "int" and alias.key.origin == "flag" and _numbers(leaf.value):
+                unresolved.add(alias.name)
+                notes.append(f"{leaf.shown} holds several numbers, as a fork takes it, so {spec.meaning.partition(':')[0]} is not known")
             elif (value := _coerce(leaf.value, table.specs[alias.name], alias, leaf.shown, source)) is not None:
                 found.setdefault(alias.name, []).append(_Candidate(value=value, leaf=leaf, order=alias.order, level=alias.key.level))
     unknown = {
@@ -200,6 +246,11 @@ def _match(
         if (leaf.key in aliases and _unresolved(leaf.value)) or (leaf.key not in aliases and not leaf.known)
     }
     return found, sorted(unknown), frozenset(unresolved - found.keys())
+
+
+def _numbers(value: object) -> bool:
+    """Whether a flag holds several numbers, one for each layer or stage."""
+    return isinstance(value, str) and len(value.split()) > 1 and all(_INTEGER.fullmatch(one) for one in value.split())
 
 
 def _unknown_key(leaf: Leaf) -> str:

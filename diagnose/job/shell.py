@@ -554,11 +554,13 @@ class _Reader:
         return None if script is None else (script, tokens[1:])
 
     def kept(self, tokens: tuple[Token, ...], command: Simple, scope: Scope) -> None:
-        """A here-document that is written to a file, to be read where that file is used."""
+        """A here-document, or a text that the script speaks, that is written to a file, to be read where that file is used."""
         target = joined(command.targets[-1], scope) if command.targets else tokens[-1].pieces if tokens[0].text == "tee" else None
         path = None if target is None else known(target)
         if path and command.heredocs and tokens[0].text in ("cat", "tee"):
             self.files[path] = (joined(document_of(command.heredocs[-1]), scope), command.line)
+        elif path and command.targets and tokens[0].text == "echo" and len(tokens) == 2 and "\n" in tokens[1].text:
+            self.files[path] = (tokens[1].pieces, command.line)
 
     # --- files beside the script ---
 
@@ -583,6 +585,8 @@ class _Reader:
         tries = [known_tail] if not name.unresolved else [known_tail, known_tail.rpartition("/")[2]]
         for one in tries:
             found = text_at(folder / one, folder) if one else None
+            if found is not None and found[0] == self.path.resolve():
+                return None  # it submits itself: what it does then is what is read here
             if found is not None:
                 shown = str(found[0].relative_to(folder)) if found[0].is_relative_to(folder) else found[0].name
                 return plain(found[1], 1, shown)

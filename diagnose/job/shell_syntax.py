@@ -34,10 +34,12 @@ class Part:
 
     @property
     def shown(self) -> str:
-        """The piece as the script writes it, for people."""
+        """The piece as the script writes it, for people; a long one without what may hold brackets: it may be read as a script again."""
+        long = len(self.text) > 60
         if self.kind == "variable":
-            return f"${self.text}" if re.fullmatch(r"\w+|[@*#?$!-]", self.text) else "${" + self.text[:60] + "}"
-        return {"arithmetic": f"$(({self.text[:60]}))", "command": "$(…)", "text": self.text}[self.kind]
+            inner = re.match(r"[!#]?\w*", self.text).group() + "…" if long else self.text  # type: ignore[union-attr]  # matches nothing too
+            return f"${self.text}" if re.fullmatch(r"\w+|[@*#?$!-]", self.text) else "${" + inner + "}"
+        return {"arithmetic": f"$(({'…' if long else self.text}))", "command": "$(…)", "text": self.text}[self.kind]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -387,7 +389,7 @@ def document_of(heredoc: Heredoc) -> Word:
     lexer = _Lexer(heredoc.text, heredoc.line)
     parts: list[Part] = []
     while lexer.at < len(lexer.text):
-        parts.append(_inside(lexer, "\\$`"))
+        parts.append(_inside(lexer, "\\$`\n"))
     return Word(parts=_merged(parts), line=heredoc.line)
 
 

@@ -44,6 +44,16 @@ class JobFormat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.frameworks[0]
 
 
+class ForeignJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A framework whose configurations no reader knows; the fields are explained at the top of foreign_jobs.yaml."""
+
+    title: str
+    keys: tuple[tuple[str, ...], ...] = ()
+    modules: tuple[str, ...] = ()
+    programs: str = ""
+    advice: str = "Give the settings as a plain job.yaml, in Megatron's own names."
+
+
 class DefaultWhen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A default that holds only where another setting has a certain value."""
 
@@ -99,6 +109,7 @@ class JobSettings:
     formats: Mapping[str, JobFormat]
     specs: Mapping[str, SettingSpec]
     sections: Mapping[str, Mapping[str, object]]
+    foreign: tuple[ForeignJob, ...] = ()
 
     @cached_property
     def frameworks(self) -> tuple[str, ...]:
@@ -158,7 +169,9 @@ def load_job_settings() -> JobSettings:
             raise WrongDataError(unknown[0])
     with checked("job_sections.yaml", effect="No job file can be changed.", next_step="Correct the file."):
         sections = converted(packaged("job_sections.yaml"), dict[str, dict[str, object]])
-    return JobSettings(formats=formats, specs=specs, sections=sections)
+    with checked("foreign_jobs.yaml", effect="No job file can be read.", next_step="Correct the file; its first lines explain its fields."):
+        others = converted(packaged("foreign_jobs.yaml"), tuple[ForeignJob, ...])
+    return JobSettings(formats=formats, specs=specs, sections=sections, foreign=others)
 
 
 def foreign(raw: object) -> str:

@@ -21,4 +21,4 @@ from diagnose.job.formats.reader import Reader
 READERS: Mapping[str, Reader] = {
     module.READER.name: module.READER
     for module in (torchtitan, hydra, overrides, recipe, deepspeed, accelerate, hugging_face, megatron_lm, megatron_bridge, plain)
-}
+} | {megatron_lm.READER_OF_DEEPSPEED.name: megatron_lm.READER_OF_DEEPSPEED}

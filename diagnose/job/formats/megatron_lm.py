@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from diagnose.job.command_line import by_flag, flag_leaf, parsed_command
@@ -16,6 +18,7 @@ from diagnose.job.text import JobText, Tree, leaves_of, line_of, plain_value
 from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name
 
 NAME = "megatron-lm"
+DEEPSPEED = "megatron-deepspeed"  # a fork with flags of an older Megatron-LM, and experts and optimizers of its own
 _SECTIONS = ("MODEL_ARGS", "ENV_VARS")
 _VARIABLE = re.compile(r"\$\{?\w+\}?")
 _OTHER = frozenset({"TEST_TYPE", "METRICS", "LAUNCHER", "MODE"})
@@ -31,7 +34,9 @@ def _read(text: JobText) -> Parsed | None:
     known = {flag_name(flag) for spec in text.table.specs.values() for flag in spec.keys_in(NAME)} | set(text.table.specs)
     if text.command.program and not any(leaf.key in known for leaf in leaves):
         return None
-    return parsed_command(text.command, text.source, format_=NAME, leaves=leaves, notes=notes, open_ended=open_ended)
+    ours, said = _set_by_trainer(leaves, sized=any(leaf.key == "world_size" for leaf in text.command.around))
+    own = DEEPSPEED if any(leaf.key == "deepspeed" for leaf in leaves) else NAME
+    return parsed_command(text.command, text.source, format_=own, leaves=[*leaves, *ours], notes=[*notes, *said], open_ended=open_ended)
 
 
 # --- YAML -------------------------------------------------------------------------------------------------------------
@@ -106,6 +111,35 @@ def _flags(tokens: Sequence[Token], table: JobSettings) -> tuple[list[Leaf], lis
     return list(found.values()), notes, open_ended
 
 
+_NODES, _EACH, _LORA = "actor_num_nodes", "actor_num_gpus_per_node", "multi_lora_n_adapters"
+
+
+def _set_by_trainer(leaves: Sequence[Leaf], *, sized: bool) -> tuple[list[Leaf], list[str]]:
+    """What slime and miles set whatever the flags say (slime/backends/megatron_utils/arguments.py, and miles'): none for other trainers.
+
+    `sized` says that the world size is known.
+    """
+    given = {leaf.key: leaf for leaf in leaves}
+    each, nodes = given.get(_EACH), given.get(_NODES)
+    if each is None:
+        return [], []
+    found: list[Leaf] = []
+    place = "set by the trainer itself"
+    if str(given["optimizer"].value if "optimizer" in given else "adam").lower() == "adam" and _LORA not in given:
+        found.append(Leaf(key="use_distributed_optimizer", shown="--use-distributed-optimizer", value=True, place=place))
+    if "fp16" not in given and "bf16" not in given:
+        found.append(Leaf(key="bf16", shown="--bf16", value=True, place=place))
+    sizes = [str(leaf.value) for leaf in (each, nodes) if leaf is not None]
+    if not sized:
+        told = (
+            math.prod(int(one) for one in sizes)
+            if all(re.fullmatch(r"\d{1,6}", one) for one in sizes)
+            else f"{UNRESOLVED} (--actor-num-gpus)"
+        )
+        found.append(replace(each, key="world_size", shown="--actor-num-nodes × --actor-num-gpus-per-node", value=told))
+    return found, ["the trainer sets the distributed optimizer and bf16 by itself"]
+
+
 # --- keys and edits ---------------------------------------------------------------------------------------------------
 
 
@@ -118,3 +152,4 @@ def _keys(spec: SettingSpec, table: JobSettings) -> Iterator[Key]:
 
 
 READER = Reader(name=NAME, read=_read, keys=_keys, editor=lambda text: map_editor(text) or flag_editor(text))
+READER_OF_DEEPSPEED = Reader(name=DEEPSPEED, read=lambda _text: None, keys=_keys)  # scripts are read above, and told by their --deepspeed

@@ -1,0 +1,67 @@
+"""Files of frameworks that no reader knows: told apart by their keys, imports and programs, so that none is taken for what it is not."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from diagnose.errors import JobFileError
+from diagnose.job.model import job_error
+from diagnose.job.text import JobText
+from diagnose.knowledge.settings import ForeignJob
+
+
+def refuse_foreign(text: JobText) -> None:
+    """Raise JobFileError for a tree of keys that is a configuration of such a framework: plain YAML would take any map."""
+    tree = text.yaml or text.toml
+    if tree is None:
+        return
+    found = next((one for one in text.table.foreign if any(_holds_all(tree.data, keys) for keys in one.keys)), None)
+    if found is not None:
+        raise refusal(text, found)
+
+
+def refusal(text: JobText, found: ForeignJob) -> JobFileError:
+    """The error for a file of another framework."""
+    return job_error(text.source, f"is of {found.title}, which is not read", found.advice)
+
+
+def program_of(text: JobText) -> ForeignJob | None:
+    """The framework that a script starts, or that a Python file imports; None where it is none of them."""
+    if text.python is not None:
+        names = tuple(_imported(text.python))
+        return next((one for one in text.table.foreign if any(_below(name, module) for name in names for module in one.modules)), None)
+    if text.syntax != "shell":
+        return None
+    words = [word for line in text.lines if not line.startswith("#") for word in re.split(r"[\s\"'=;]+", line)]
+    return next((one for one in text.table.foreign if one.programs and any(re.fullmatch(one.programs, word) for word in words)), None)
+
+
+def _below(name: str, module: str) -> bool:
+    return f"{name}.".startswith(f"{module}.")
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+
+
+def _holds_all(data: Mapping[Any, object], keys: tuple[str, ...]) -> bool:
+    return all(_holds(data, key.partition("=")[0].split("."), key.partition("=")[2]) for key in keys)
+
+
+def _holds(node: object, path: list[str], start: str) -> bool:
+    """Whether a value stands at a path of keys, and begins with `start`."""
+    if not path:
+        return str(node).startswith(start)
+    if not isinstance(node, Mapping):
+        return False
+    first, *rest = path
+    if first == "*":
+        return any(_holds(value, rest, start) for value in node.values())
+    return first in node and _holds(node[first], rest, start)
