@@ -13,6 +13,7 @@ terms, divided by blanks, that must all hold:
     =@carrier|main   there is nothing but these
 
 A word also stands for its plural, and for itself with a number or a dimension behind it (`expert`: `experts`, `expert2`; `rope`: `rope2d`).
+A letter with a number is a word of its own: `q4` is a format of four bits, no query.
 
 A text is looked up, not searched: its words lead to the few lines that ask for one of them, and only those are tried.
 """
@@ -114,7 +115,7 @@ class Lines:
         known = self._known.get(token)
         if known is None:
             stems = _stems(token)
-            words = stems & self._plain
+            words = frozenset(stem for stem in stems if len(stem) > 1 or stem == token) & self._plain
             if self._other or token.startswith(self._begins) or any(stem.endswith(self._ends) for stem in stems):
                 words |= {word for word, pattern in self._open if pattern.fullmatch(token)}
             known = self._known[token] = (words, stems)

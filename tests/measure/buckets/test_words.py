@@ -273,6 +273,12 @@ def test_a_name_lies_in_namespaces_or_in_the_module_of_a_cute_class():
     assert dict(zip(names, namespaces_of(normalised(pl.Series(list(names)))), strict=True)) == names
 
 
+def test_a_letter_with_a_number_is_a_word_of_its_own():
+    texts = [" gemm q8 bias ", " q bias ", " qs bias ", " top k2 bias ", " w1 bias "]
+    held = {"q bias": [1], "q8 bias": [0], "top_k bias": [3], "w1|w2 bias": [4], "k|w bias": []}
+    assert {line: [number for number, text in enumerate(texts) if list(Lines([[line]], {}).holding(text))] for line in held} == held
+
+
 def test_the_grammar_of_words():
     texts = [
         " grouped fp8 gemm ", " gemm of groups ", " topk ", " top k2 ", " quantized rows ", " kernel main ", " rope2d ",
