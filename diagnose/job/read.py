@@ -74,7 +74,12 @@ def parse_job(
     refuse_foreign(whole)
     parsed = _first_read(whole)
     job = settle(replace(parsed, leaves=(*parsed.leaves, *parse_overrides(overrides))), table, source)
-    if parsed.leaves and not parsed.rules and (whole.yaml or whole.toml) and not (_told(job) or job.unresolved):
+    if (
+        parsed.leaves
+        and not parsed.rules
+        and (whole.yaml or whole.toml)
+        and not (job.unresolved or any(one.source == "read" for one in job.settings.values()))
+    ):
         keys = ", ".join(dict.fromkeys(leaf.shown.split(".")[0] for leaf in parsed.leaves[:200]))
         raise job_error(source, f"holds no setting that is known: its keys are {keys[:100]}", _ANY_JOB)
     return job
@@ -98,11 +103,6 @@ def _first_read(text: JobText) -> Parsed:
             text.source, "is in no format that is known", "Give a configuration dump, flags, or the command that started the job."
         )
     return parsed
-
-
-def _told(job: Job) -> bool:
-    """Whether any setting stands in the file, rather than that it is a default, or follows from one."""
-    return any(one.source == "read" for one in job.settings.values())
 
 
 def overridden_job(overrides: Sequence[str], table: JobSettings) -> Job:
@@ -275,7 +275,10 @@ def _refuse_map(leaf: Leaf, aliases: _Table, table: JobSettings, source: str) ->
 
 def _coerce(raw: object, spec: SettingSpec, alias: _Alias, key: str, source: str) -> SettingValue | None:
     """The value in the setting's type; None where it says nothing."""
-    if raw is None or (raw == "None" and alias.key.origin == "option" and alias.key.values is None):
+    numeric = spec.type in ("int", "float")
+    if raw is None or (
+        raw == "None" and alias.key.values is None and (alias.key.origin == "option" or (alias.key.origin == "flag" and numeric))
+    ):
         return None
     if alias.key.values is not None:
         given = [foreign(item) for item in raw] if isinstance(raw, list) else [foreign(raw)]

@@ -362,6 +362,8 @@ class _Reader:
         """Commands that the shell itself carries out; None for others."""
         match name:
             case "true" | ":":
+                for word in words[1:]:  # : "${TP:=2}" gives a variable its value
+                    expanded(word, scope)
                 return "yes", None
             case "false":
                 return "no", None

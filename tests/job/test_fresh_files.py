@@ -99,3 +99,108 @@ def test_sequence_parallelism_on_one_rank_does_not_fail_in_megatron_bridge() -> 
     report = check(parse_job("model:\n  sequence_parallel: true\n  tensor_model_parallel_size: 1\n"), BOOK, TOOL)
     assert not report.failed
     assert [(one.id, one.group) for one in report.results] == [("sequence-parallel-without-tensor-parallel", "doubtful")]
+
+
+def test_a_configuration_of_nemo_1_is_read_in_its_own_words_and_assumes_nothing() -> None:
+    text = (
+        "trainer: {devices: 8, num_nodes: 4, precision: bf16-mixed, gradient_clip_val: 1.0}\nexp_manager: {name: x}\n"
+        "model:\n  micro_batch_size: 2\n  encoder_seq_length: 2048\n  tensor_model_parallel_size: 4\n  fp8: true\n  fp8_hybrid: true\n"
+        "  ffn_hidden_size: ${multiply:4, ${.hidden_size}}\n  activations_checkpoint_granularity: selective\n"
+    )
+    job = parse_job(text)
+    read = ("world_size", "bf16", "micro_batch_size", "seq_length", "tensor_model_parallel_size", "fp8", "recompute_granularity")
+    assert [job.get(name) for name in read] == [32, True, 2, 2048, 4, "hybrid", "selective"]
+    assert "ffn_hidden_size" in job.unresolved
+    assert not any(one.source == "default" for one in job.settings.values())
+    assert parse_job(text.replace("fp8: true", "fp8: false")).get("fp8") == "none"
+
+
+def test_flagscale_hands_each_value_on_as_the_argument_of_its_name() -> None:
+    text = (
+        "system:\n  tensor_model_parallel_size: 2\n  precision: {bf16: true}\n  checkpoint: {load: '${experiment.load}'}\n"
+        "model:\n  num_layers: 4\n  optimizer: {micro: 1}\n  no_rope_fusion: true\n  untie_embeddings_and_output_weights: false\ndata: {num_workers: 2}\n"
+    )
+    job = parse_job(text)
+    assert [job.get(name) for name in ("tensor_model_parallel_size", "bf16", "num_layers", "num_workers")] == [2, True, 4, 2]
+    assert (job.get("apply_rope_fusion"), "checkpoint_load" in job.unresolved, job.get("sequence_parallel")) == (False, True, None)
+
+
+PRIMUS = """modules:
+  pre_trainer:
+    framework: megatron
+    config: pre_trainer.yaml
+    model: ${PRIMUS_MODEL:small}.yaml
+    overrides:
+      seq_length: ${PRIMUS_SEQ_LENGTH:4096}
+      expert_model_parallel_size: ${PRIMUS_EP:8}
+      recompute_granularity: null
+      fp8: ${FP8}
+"""
+
+
+def test_an_experiment_of_primus_lies_on_the_model_that_it_names(tmp_path: Path) -> None:
+    models = tmp_path / "primus" / "configs" / "models" / "megatron"
+    models.mkdir(parents=True)
+    (models / "small.yaml").write_text("extends:\n  - base.yaml\nnum_layers: 8\nseq_length: 2048\n")
+    (models / "base.yaml").write_text("hidden_size: 64\nnum_layers: 2\n")
+    (tmp_path / "run.yaml").write_text(PRIMUS)
+    job = read_job(tmp_path / "run.yaml")
+    assert [job.get(name) for name in ("seq_length", "expert_model_parallel_size", "num_layers", "hidden_size")] == [4096, 8, 8, 64]
+    assert job.settings["seq_length"].line == 7
+    assert (job.settings["num_layers"].line, job.settings["num_layers"].place) == (None, "line 3 of small.yaml")
+    assert any("pre_trainer.yaml" in note for note in job.notes)
+    titan = parse_job(
+        PRIMUS.replace("framework: megatron", "framework: torchtitan").replace(
+            "      seq", "      parallelism: {tensor_parallel_degree: 4}\n      seq"
+        )
+    )
+    assert (titan.format, titan.get("tensor_model_parallel_size")) == ("torchtitan", 4)
+
+
+def test_the_roles_that_train_in_roll_and_areal_tell_their_sizes() -> None:
+    roll = parse_job(
+        "num_gpus_per_node: 8\nactor_train:\n  training_args: {per_device_train_batch_size: 1, gradient_accumulation_steps: 32}\n"
+        "  strategy_args:\n    strategy_name: megatron_train\n    strategy_config: {tensor_model_parallel_size: 2, use_distributed_optimizer: true}\n"
+        "  device_mapping: list(range(0,32))\nactor_infer:\n  strategy_args: {strategy_config: {tensor_parallel_size: 4}}\n  device_mapping: list(range(0,24))\n"
+    )
+    sizes = ("world_size", "tensor_model_parallel_size", "micro_batch_size", "use_distributed_optimizer")
+    assert [roll.get(name) for name in sizes] == [32, 2, 1, True]
+    areal = parse_job(
+        "cluster: {n_nodes: 1, n_gpus_per_node: 8}\nactor: {backend: 'megatron:d2p2t1c2', path: x}\nrollout: {backend: 'sglang:d4'}\n"
+    )
+    assert [areal.get(name) for name in ("world_size", "pipeline_model_parallel_size", "context_parallel_size")] == [8, 2, 2]
+    assert parse_job("actor: {backend: 'fsdp:d8', path: x}\n").get("tensor_model_parallel_size") is None
+
+
+def test_a_switch_of_1_is_on_and_a_false_one_gives_way_to_another_name_of_the_same_argument() -> None:
+    text = "system: {tensor_model_parallel_size: 2, sequence_parallel: 1, use_megatron_fsdp: true, use_custom_fsdp: false}\nmodel: {num_layers: 4}\n"
+    job = parse_job(text)
+    assert (job.get("sequence_parallel"), job.get("use_megatron_fsdp"), job.get("num_layers")) == (True, True, 4)
+
+
+def test_an_experiment_of_flagscale_is_read_with_the_training_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "small.yaml").write_text("system: {tensor_model_parallel_size: 2}\nmodel: {num_layers: 4}\n")
+    (tmp_path / "train.yaml").write_text(
+        "defaults:\n  - _self_\n  - train: small\nexperiment:\n  runner: {backend: torchrun, nnodes: 2, nproc_per_node: 8}\n"
+    )
+    job = read_job(tmp_path / "train.yaml")
+    assert [job.get(name) for name in ("tensor_model_parallel_size", "num_layers", "world_size")] == [2, 4, 16]
+
+
+def test_a_flag_of_none_says_nothing() -> None:
+    job = parse_job(f"torchrun --nproc-per-node 8 train.py {FLAGS} --mtp-num-layers None\n")
+    assert (job.settings["mtp_num_layers"].source, job.get("num_layers")) == ("default", 4)
+
+
+def test_a_program_that_is_given_no_flag_of_the_model_or_its_layout_has_no_defaults_of_megatron() -> None:
+    job = parse_job("torchrun --standalone --nproc-per-node 4 train_gpt.py --seq-length 1024 --device cuda\n")
+    assert (job.get("seq_length"), job.get("world_size"), job.get("pipeline_model_parallel_size")) == (1024, 4, None)
+
+
+def test_a_colon_gives_variables_their_fallbacks() -> None:
+    job = parse_job(
+        f': "${{TP:=2}}"\n: ${{MBS:=4}} ${{GBS:=32}}\npython pretrain_gpt.py {FLAGS} --tensor-model-parallel-size $TP --micro-batch-size $MBS\n'
+    )
+    assert (job.get("tensor_model_parallel_size"), job.get("micro_batch_size")) == (2, 4)
+    assert any("TP" in note and "goes before it" in note for note in job.notes)

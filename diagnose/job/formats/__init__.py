@@ -6,11 +6,13 @@ from collections.abc import Mapping
 
 from diagnose.job.formats import (
     accelerate,
+    arguments,
     deepspeed,
     hugging_face,
     hydra,
     megatron_bridge,
     megatron_lm,
+    nemo,
     overrides,
     plain,
     recipe,
@@ -20,5 +22,18 @@ from diagnose.job.formats.reader import Reader
 
 READERS: Mapping[str, Reader] = {
     module.READER.name: module.READER
-    for module in (torchtitan, hydra, overrides, recipe, deepspeed, accelerate, hugging_face, megatron_lm, megatron_bridge, plain)
+    for module in (
+        torchtitan,
+        hydra,
+        nemo,
+        arguments,
+        overrides,
+        recipe,
+        deepspeed,
+        accelerate,
+        hugging_face,
+        megatron_lm,
+        megatron_bridge,
+        plain,
+    )
 } | {megatron_lm.READER_OF_DEEPSPEED.name: megatron_lm.READER_OF_DEEPSPEED}

@@ -1,10 +1,11 @@
-"""Settings of Megatron inside the configurations of reinforcement-learning frameworks: verl's overrides, and NeMo RL's YAML and overrides.
+"""Settings of Megatron in the files of reinforcement-learning frameworks: verl, NeMo RL, ROLL and AReaL; overrides, or YAML.
 
 Their groups hold Megatron's own names, so a job is read in the keys of Megatron-Bridge; what the recipe behind it sets is not known.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +24,9 @@ _GROUPS: Mapping[str, str] = {
     "actor_rollout_ref.actor.megatron.": "model.",
     "engine.override_transformer_config.": "model.",
     "engine.": "model.",
+    "actor_train.strategy_args.strategy_config.": "model.",  # ROLL roll/configs/worker_config.py
+    "actor.megatron.ddp.": "ddp.",  # AReaL areal/api/cli_args.py (MegatronEngineConfig)
+    "actor.megatron.": "model.",
     "policy.megatron_cfg.optimizer.": "optimizer.",
     "policy.megatron_cfg.distributed_data_parallel_config.": "ddp.",
     "policy.megatron_cfg.model_overrides.": "model.",
@@ -32,6 +36,10 @@ _GROUPS: Mapping[str, str] = {
 _KEYS: Mapping[str, str] = {
     "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": "train.micro_batch_size",
     "actor_rollout_ref.model.path": "model_name",
+    "actor_train.strategy_args.strategy_config.use_distributed_optimizer": "ddp.use_distributed_optimizer",
+    "actor_train.strategy_args.strategy_config.overlap_grad_reduce": "ddp.overlap_grad_reduce",
+    "actor_train.training_args.per_device_train_batch_size": "train.micro_batch_size",
+    "actor_train.training_args.gradient_accumulation_steps": "gradient_accumulation_steps",
     "policy.model_name": "model_name",
     "policy.train_global_batch_size": "train.global_batch_size",
     "policy.train_micro_batch_size": "train.micro_batch_size",
@@ -43,7 +51,10 @@ _KNOWN = re.compile(
 )
 _MAX_LEVEL = 8
 _RECOMPUTE = "policy.megatron_cfg."
-_SECTIONS = frozenset({"policy", "grpo", "actor_rollout_ref", "dpo", "sft", "distillation", "cluster"})
+_SECTIONS = frozenset({"policy", "grpo", "actor_rollout_ref", "dpo", "sft", "distillation", "cluster", "actor_train", "actor"})
+_MAPPED = re.compile(r"list\(range\(\s*(\d{1,6})\s*,\s*(\d{1,6})\s*\)\)")  # ROLL: the devices of a role
+_LETTERS = {"d": "data_parallel_size", "t": "tensor_model_parallel_size", "p": "pipeline_model_parallel_size", "c": "context_parallel_size"}
+_BACKEND = re.compile(r"(megatron|fsdp|archon):((?:[dtpce]\d{1,5})+)")  # AReaL: how a role is spread over its devices
 
 
 def _read(text: JobText) -> Parsed | None:
@@ -173,13 +184,29 @@ def _translated(leaves: Sequence[Leaf]) -> Iterable[Leaf]:
         and not (recompute.value and f"{_RECOMPUTE}recompute_granularity" in by_key)
     ):
         yield replace(recompute, key="model.recompute_granularity", value="full" if recompute.value else "none", forced=False)
-    for nodes, each in _RANKS:
+    yield from _spread(by_key)
+    for nodes, each in _RANKS if "actor.backend" not in by_key else ():
         sizes = [by_key.get(nodes), by_key.get(each)]
         values = [leaf.value for leaf in sizes if leaf is not None and isinstance(leaf.value, int)]
         first = sizes[0]
         if first is not None and len(values) == len(sizes) and not apart:
             total = int(values[0]) * int(values[1])
             yield Leaf(key="world_size", shown=f"{nodes} × {each}", value=total, place=first.place, line=first.line)
+
+
+def _spread(by_key: Mapping[str, Leaf]) -> Iterable[Leaf]:
+    """What ROLL and AReaL say of the devices that the actor trains on; those of other roles are others, or the same again."""
+    devices = by_key.get("actor_train.device_mapping")
+    if devices is not None and (found := _MAPPED.fullmatch(str(devices.value))):
+        yield replace(devices, key="world_size", value=int(found[2]) - int(found[1]), forced=False)
+    backend = by_key.get("actor.backend")
+    if backend is None or not (spread := _BACKEND.fullmatch(str(backend.value))):
+        return
+    sizes = {letter: int(number) for letter, number in re.findall(r"([dtpce])(\d+)", spread[2])}
+    yield replace(backend, key="world_size", value=math.prod(size for letter, size in sizes.items() if letter != "e"), forced=False)
+    for letter, name in _LETTERS.items() if spread[1] == "megatron" else ():
+        if letter != "d":
+            yield replace(backend, key=name, value=sizes.get(letter, 1), forced=False)
 
 
 READER = Reader(name=NAME, read=_read)

@@ -20,6 +20,11 @@ from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name
 NAME = "megatron-lm"
 DEEPSPEED = "megatron-deepspeed"  # a fork with flags of an older Megatron-LM, and experts and optimizers of its own
 _SECTIONS = ("MODEL_ARGS", "ENV_VARS")
+_CORE = frozenset({
+    "num_layers", "hidden_size", "num_attention_heads", "micro_batch_size", "tensor_model_parallel_size", "pipeline_model_parallel_size",
+    "expert_model_parallel_size", "context_parallel_size", "num_experts", "use_mcore_models", "hybrid_layer_pattern",
+})  # fmt: skip
+_PROGRAM = re.compile(r"pretrain|^$")  # of Megatron-LM; a file of flags alone names none
 _VARIABLE = re.compile(r"\$\{?\w+\}?")
 _OTHER = frozenset({"TEST_TYPE", "METRICS", "LAUNCHER", "MODE"})
 
@@ -35,6 +40,8 @@ def _read(text: JobText) -> Parsed | None:
     if text.command.program and not any(leaf.key in known for leaf in leaves):
         return None
     ours, said = _set_by_trainer(leaves, sized=any(leaf.key == "world_size" for leaf in text.command.around))
+    if not (_PROGRAM.search(text.command.program) or any(leaf.key in _CORE for leaf in leaves)):
+        open_ended = True  # another program, which has some flags of the same names
     own = DEEPSPEED if any(leaf.key == "deepspeed" for leaf in leaves) else NAME
     return parsed_command(text.command, text.source, format_=own, leaves=[*leaves, *ours], notes=[*notes, *said], open_ended=open_ended)
 
@@ -125,7 +132,8 @@ def _set_by_trainer(leaves: Sequence[Leaf], *, sized: bool) -> tuple[list[Leaf],
         return [], []
     found: list[Leaf] = []
     place = "set by the trainer itself"
-    if str(given["optimizer"].value if "optimizer" in given else "adam").lower() == "adam" and _LORA not in given:
+    chosen = given.get(flag_name("--optimizer"))
+    if (chosen is None or str(chosen.value).lower() == "adam") and _LORA not in given:
         found.append(Leaf(key="use_distributed_optimizer", shown="--use-distributed-optimizer", value=True, place=place))
     if "fp16" not in given and "bf16" not in given:
         found.append(Leaf(key="bf16", shown="--bf16", value=True, place=place))
