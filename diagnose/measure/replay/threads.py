@@ -34,9 +34,10 @@ class Threads:
     """The host of one device.
 
     `items`: nodes in order of thread and time: item (row number), thread, start, end, kind (host or call), name_id, cause, call, piece.
-    `calls`: call (row number), thread, start, end, first, last (items), correlation, name_id. `edges` between items: src, dst, kind,
-    inferred (lag 0, after the end). `awaited`: op, item, kind (awaited or queue), after, inferred: what an item waits for on the device.
-    `called`: the call that launched each operation, where known; `launching`: op, call: what each call that launched any did first.
+    `calls`: call (row number), thread, entered, start, end, first, last (items), correlation, name_id. `edges` between items: src, dst,
+    kind, inferred (lag 0, after the end). `awaited`: op, item, kind (awaited or queue), after, inferred: what an item waits for on the
+    device. `called`: the call that launched each operation, where known; `launching`: op, call: what each call that launched any did
+    first.
     """
 
     items: pl.DataFrame
@@ -54,7 +55,7 @@ def threads_of(trace: Trace, work: pl.DataFrame, host: HostActivity, rules: Host
     here = (pl.col("rank") == rank) & (pl.col("start") < until) & pl.col("thread").is_in(launched["thread"].unique().implode())
     calls = _outer(trace.calls.lazy().filter(here).select("thread", "start", "end", "name_id", "correlation").collect())
     issued = launched.drop_nulls("call_start").sort("call_start", maintain_order=True)
-    begun = calls.select("thread", "call", pl.col("start").alias("began"), pl.col("end").alias("returned")).sort("began")
+    begun = calls.select("thread", "call", pl.col("entered").alias("began"), pl.col("end").alias("returned")).sort("began")
     issued = issued.with_columns(_calls_of(issued, begun).alias("call"))
     called = by_row(issued["op"], issued["call"], work.height).alias("call")
     roles = call_roles(trace.names, calls, rules)
@@ -88,12 +89,16 @@ def _calls_of(issued: pl.DataFrame, begun: pl.DataFrame) -> pl.Series:
 
 
 def _outer(calls: pl.DataFrame) -> pl.DataFrame:
-    """The calls that lie in no other one, disjoint on their thread, by thread and start, numbered."""
+    """The calls that lie in no other one, disjoint on their thread, by thread and start, numbered.
+
+    `entered`: when each began as it was recorded. Times that were rounded let a call begin before the one before it ends: what it launched
+    or waited for is found by that moment all the same.
+    """
     own = calls if _in_turn(calls) else calls.sort(["thread", "start", "end"], descending=[False, False, True])
     reach = pl.col("end").cum_max().shift(1).over("thread")
     outer = own.with_columns(reach.alias("reach")).filter(pl.col("reach").is_null() | (pl.col("end") > pl.col("reach")))
     begun = pl.max_horizontal("start", "reach").alias("start")
-    return outer.select("thread", begun, "end", "name_id", "correlation").with_row_index("call")
+    return outer.select("thread", pl.col("start").alias("entered"), begun, "end", "name_id", "correlation").with_row_index("call")
 
 
 def _first(launched: pl.DataFrame, calls: int) -> pl.DataFrame:

@@ -50,6 +50,8 @@ WATCHED = [run("gemm", 20, 900, 10), run("nccl", 50, 690_000, 40, stream=20), ru
 ORDERED = [run("gemm", 20, 900, 10), run("nccl", 30, 1500, 20, stream=20), record(25, 20, sync=1), await_event(26, 7, sync=1),
            run("gemm", 1500, 2000, 30), run("gemm", 2000, 2100, 40)]  # fmt: skip
 HELD = [run("gemm", 20, 900, 10), call("cudaDeviceSynchronize", 30, 940), run("gemm", 1010, 1200, 1000), run("gemm", 1200, 1300, 1001)]
+# rounded times: the call that waits begins before the one before it has returned
+ROUNDED = [HELD[0], call("cudaFuncGetAttributes", 25, 31), *HELD[1:]]
 TURNS = [run("gemm", 20, 900, 10), run("gemm", 200_020, 200_100, 200_000, thread=2), run("gemm", 400_020, 400_100, 400_000),
          run("gemm", 600_020, 600_100, 600_000, thread=2)]  # fmt: skip
 
@@ -66,6 +68,8 @@ TURNS = [run("gemm", 20, 900, 10), run("gemm", 200_020, 200_100, 200_000, thread
     (ORDERED, op(0), [20, 30, 1500, 2000]),
     (HELD, NOTHING, [20, 1010, 1200]),
     (HELD, op(0), [20, 140, 330]),  # the call returns 40 ns after its beginning, and 60 ns of work follow
+    (ROUNDED, NOTHING, [20, 1010, 1200]),
+    (ROUNDED, op(0), [20, 141, 331]),
     (FREED, NOTHING, [20, 1220]),
     (FREED, op(0), [20, 350]),
     (WATCHED, NOTHING, [20, 50, 600_000]),
