@@ -59,8 +59,7 @@ def history(
     unit = next(iter(found.values()))
     state = _state(len(captured), found, numbers, counts=unit.unit == "count")
     answer = advise(state)
-    line = gradual(state)
-    steps = answer.found if isinstance(answer, Answer) and line is None else ()
+    line, steps = (answer.creeping, answer.found) if isinstance(answer, Answer) else (None, ())
     categories = [_categories(one.document, place) for one in captured]
     creeping = None if line is None else _creeping(state, line, categories)
     undone = taken_back(steps)
@@ -114,15 +113,6 @@ def _measured(one: Captured, metric: str, place: tuple[int, int] | None, rules: 
 def _state(count: int, found: Mapping[int, Samples], numbers: Numbers, *, counts: bool) -> State:
     question = Question(count=count, repeats=count, again=False, counts=counts)
     return State(question, numbers, [Measurement(place, *median_with_error(samples.values)) for place, samples in found.items()])
-
-
-def gradual(state: State) -> Trend | None:
-    """The line that says more of a series than steps do, beyond doubt and by more than the noise of a run."""
-    numbers = state.numbers
-    if len(state.measured) < numbers.gradual_runs.value:
-        return None
-    line = state.trend
-    return line if line.evidence >= numbers.gradual.value and abs(line.last - line.first) > line.noise else None
 
 
 def _along(state: State, line: Trend) -> dict[int, float]:

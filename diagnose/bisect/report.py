@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from diagnose.bisect.log import Criteria, Entry, Header, Line, Log
-from diagnose.bisect.model import pooled_noise
+from diagnose.bisect.model import Trend, pooled_noise
 from diagnose.bisect.search import Answer, ChangePoint, Next, Reason, State
 from diagnose.bisect.trial import read_diagnosis
 from diagnose.document.bisection import SCHEMA, Bisection, BisectResult, Candidate, CandidateState, Culprit, Kind, Trial
@@ -109,7 +109,7 @@ def result_of(state: State, answer: Answer) -> BisectResult:
 
 def monotone(state: State, answer: Answer) -> bool:
     """Whether all levels follow each other in one direction."""
-    if answer.ends != "differ":
+    if answer.ends != "differ" or answer.creeping is not None:
         return True
     rises = [new > old for old, new in pairwise(state.posterior.levels) if abs(new - old) >= state.smallest / 2]
     return len(set(rises)) < 2
@@ -160,7 +160,7 @@ def _standing(state: State, answer: Answer, place: int) -> CandidateState:
         return "skipped" if place in state.exhausted else "untested"
     if answer.ends == "alike" and place in (0, state.last):
         return "good"
-    if answer.ends != "differ" or any(one.before < place < one.place for one in answer.found):
+    if answer.ends != "differ" or answer.creeping is not None or any(one.before < place < one.place for one in answer.found):
         return "cannot_tell"
     index = next(index for index, one in enumerate(state.measured) if one.place == place)
     level, levels = state.posterior.level_of(index), state.posterior.levels
@@ -254,14 +254,36 @@ def _sentence(
         label = story.short(header.experiment.entries[answer.missing].label)
         again = f" To try it again: diagnose bisect --resume --retry {label}" if header.experiment.command else ""
         return f"The {end} end, {label}, gives no value, so nothing was searched. {why}".rstrip() + again
-    nothing = "Nothing between them was run." if header.experiment.command else "No step between them was looked for."
+    nothing = "Nothing between them was run." if header.experiment.command else "No step was found between them."
     if answer.ends == "alike":
         return f"The two ends are alike: {metric} differs by {_interval(state)}. {nothing}"
     if answer.ends == "open":
         return f"Whether the ends differ is open: {metric} differs by {_interval(state)}, {_noise_words(state)}. {nothing}"
+    if answer.creeping is not None:
+        return f"{metric[:1].upper()}{metric[1:]} {_crept(state, answer.creeping, header.experiment.mode, unit)}."
     if result == "cannot_tell":
         return f"The ends differ by {_interval(state)}, but where {metric} changed is open: {_why_not(header, answer, state)}."
-    return f"{metric[:1].upper()}{metric[1:]} {_steps(culprits, result, header.experiment.mode, unit)}."
+    return f"{metric[:1].upper()}{metric[1:]} {_steps(culprits, result, header.experiment.mode, unit)}.{_other_work(culprits)}"
+
+
+def _crept(state: State, line: Trend, kind: Kind, unit: str) -> str:
+    """A series that goes along a line, from its first to its last."""
+    first, last = (state.transform.back(level) for level in (line.first, line.last))
+    relative = f" ({units.signed_percent((last - first) / abs(first))})" if first else ""
+    return (
+        f"creeps from {value(first, unit)} to {value(last, unit)}{relative}, little by little over all {kind}: a straight line says more of "
+        f"them than steps do, so no single {story.NOUN[kind]} is behind it"
+    )
+
+
+def _other_work(culprits: Sequence[Culprit]) -> str:
+    """What a comparison of the captures around a step would be refused for: another amount of work is no other speed."""
+    found = [one.comparison.comparability for one in culprits if one.comparison is not None]
+    said = [mismatch for one in found for mismatch in one.mismatches if mismatch.state == "refused"]
+    if not said:
+        return ""
+    what = said[0].text.partition(":")[0] if said[0].aspect == "kernels" else f"{said[0].name} {said[0].base} → {said[0].new}"
+    return f" Before and after are not the same work, or not captured alike: {what[:1].lower()}{what[1:]}."
 
 
 def _steps(culprits: Sequence[Culprit], result: BisectResult, kind: Kind, unit: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Literal
@@ -348,7 +348,8 @@ class ChangePoint:
 class Answer:
     """The end of a search. `ends` tells why nothing between was searched; `missing` is an end that gives no value.
 
-    `small`: steps that are too small to be searched for; `lone`: single readings that differ from all others.
+    `small`: steps that are too small to be searched for; `lone`: single readings that differ from all others. `creeping`: the line along
+    which a series goes; it has no steps then.
     """
 
     ends: Ends
@@ -356,6 +357,7 @@ class Answer:
     small: tuple[ChangePoint, ...] = ()
     lone: tuple[int, ...] = ()
     missing: int | None = None
+    creeping: Trend | None = None
 
 
 def advise(state: State) -> Next | Answer:
@@ -373,11 +375,19 @@ def _series(state: State) -> Answer:
     """The answer of candidates that were all measured."""
     if len(state.raw) < 2:
         return Answer(ends="open", missing=state.last if 0 in state.raw else 0)
+    if (line := gradual(state)) is not None:
+        return Answer(ends="differ", creeping=line)
     answer = _answer(state)
-    if answer.found:
-        return answer
-    ends = differ(state)
-    return answer if ends == "differ" else Answer(ends=ends)
+    return answer if answer.found else replace(answer, ends=differ(state))
+
+
+def gradual(state: State) -> Trend | None:
+    """The line that says more of a series than steps do, beyond doubt and by more than the noise of a run."""
+    numbers = state.numbers
+    if len(state.measured) < numbers.gradual_runs.value:
+        return None
+    line = state.trend
+    return line if line.evidence >= numbers.gradual.value and abs(line.last - line.first) > line.noise else None
 
 
 # --- the ends ---------------------------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from diagnose import pipeline
-from diagnose.bisect.history import Captured, gradual, history
+from diagnose.bisect.history import Captured, history
 from diagnose.bisect.model import load_numbers
-from diagnose.bisect.search import Answer, Measurement, Question, State, advise
+from diagnose.bisect.search import Answer, Measurement, Question, State, advise, gradual
 from diagnose.cli import main
 from diagnose.document import diagnosis
 from diagnose.document.diagnosis import Diagnosis, Tool

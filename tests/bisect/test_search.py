@@ -372,6 +372,22 @@ def test_before_measuring_a_step_is_as_likely_as_none() -> None:
     assert hundredfold / (1 - hundredfold) / 100 == pytest.approx(odds, rel=1e-3)
 
 
+def test_a_series_that_creeps_has_no_step() -> None:
+    for seed in range(20):
+        levels = [100 + 0.4 * place for place in range(20)]
+        answer = series(levels, noisy(levels, 0.006, seed))
+        assert answer.creeping is not None
+        assert (answer.ends, answer.found) == ("differ", ())
+        assert answer.creeping.last > answer.creeping.first
+
+
+def test_one_odd_trace_of_a_series_is_told_whatever_its_ends_do() -> None:
+    levels = [100.0] * 14
+    levels[6] = 125.0
+    answer = series(levels, noisy(levels, 0.006, 1))
+    assert (answer.ends, answer.found, answer.lone) == ("alike", (), (6,))
+
+
 def test_a_step_that_noise_hides_from_single_traces_is_found_by_the_series() -> None:
     seen: Counter[str] = Counter()
     for seed in range(40):
