@@ -26,7 +26,7 @@ from diagnose.reason.compare.kernels import KernelChanges, kernels
 from diagnose.reason.compare.metrics import NO_STEPS, STEP_TIME, Samples, samples, split_of, steps_of
 from diagnose.reason.compare.noise import Design, decide
 from diagnose.reason.compare.outcome import outcome
-from diagnose.reason.compare.patterns import patterns
+from diagnose.reason.compare.patterns import long_steps, patterns
 from diagnose.reason.compare.work import Place
 from diagnose.version import __version__
 
@@ -96,11 +96,13 @@ def compare(
     around, alike, around_notes = environment(first, second)
     changed, setting_notes = settings(first, second, rules.job)
     found = () if refused else findings(first, second, judged, rules)
-    seen = () if refused else patterns(*([one.samples.values for one in side] for side in (here, there)), metric=metric, limits=limits)
+    base_runs, new_runs = ([one.values for one in side] for side in (here, there))
+    seen = () if refused else patterns(base_runs, new_runs, metric=metric, limits=limits)
+    by_mean = (0.0, "") if refused or effect.unit != "ns" else long_steps(base_runs, new_runs, metric=metric)
     return Comparison(
         schema=SCHEMA,
         tool=Tool(name="diagnose", version=__version__, rules_sha256=second.tool.rules_sha256),
-        outcome=outcome(effect, judged, first, second, delta, changes.changes, overlaps, rules, seen, found),
+        outcome=outcome(effect, judged, first, second, delta, changes.changes, overlaps, rules, seen, found, by_mean),
         base=_side(here, first, base_label, rules),
         new=_side(there, second, new_label, rules),
         comparability=judged.comparability,

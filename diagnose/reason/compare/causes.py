@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from diagnose.document.comparison import FindingChange, OverlapChange, StepDelta
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.comparison import CauseLimits
-from diagnose.knowledge.templates import percent
+from diagnose.knowledge.templates import decimal, percent
 from diagnose.model.vocabulary import CommKind
 
 _MOST = 2  # causes that a headline names
@@ -41,6 +41,23 @@ def causes(
         found = [(abs(delta.delta_ns), text) for text in (*_swapped(delta, overlaps, limits), *_facts(both, delta, limits))]
     worth = [(ns, text) for ns, text in found if ns >= limits.share.value * abs(delta.delta_ns)]
     return " ".join(f"{text}." for _, text in sorted(worth, key=lambda one: (-one[0], one[1]))[:_MOST])
+
+
+def in_long_steps(findings: Sequence[FindingChange], change: float, limits: CauseLimits) -> str:
+    """What one side alone has that costs most over all its steps, where a few long ones make the mean; empty where nothing is known.
+
+    `change`: that of the mean, relative; nought where no such steps are.
+    """
+    if not change:
+        return ""
+    slower = change > 0
+    found: list[tuple[int, str]] = []
+    for one in findings:
+        words, bound = limits.findings.get(one.id), one.new_bound_ns if slower else one.base_bound_ns
+        if words is not None and bound and one.state == ("new" if slower else "gone"):
+            found.append((bound, words.began if slower else words.ended))
+    bound, said = max(found, default=(0, ""))
+    return f"{said}: {decimal(bound / 1e6)} ms per step on the mean." if said and "{" not in said else ""
 
 
 def _switched(

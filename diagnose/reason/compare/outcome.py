@@ -24,7 +24,7 @@ from diagnose.knowledge.comparison import ComparisonRules, NoiseLimits
 from diagnose.knowledge.templates import decimal, percent
 from diagnose.knowledge.vocabulary import Vocabulary
 from diagnose.model.vocabulary import CommKind
-from diagnose.reason.compare.causes import EXCHANGE, causes
+from diagnose.reason.compare.causes import EXCHANGE, causes, in_long_steps
 from diagnose.reason.compare.comparable import Judgement
 from diagnose.reason.compare.metrics import BLOCKING, BUCKET, COMPUTE, KERNELS, NO_STEPS, STEP_TIME, place_of
 
@@ -139,8 +139,9 @@ def outcome(
     rules: ComparisonRules,
     seen: Sequence[str] = (),
     findings: Sequence[FindingChange] = (),
+    by_mean: tuple[float, str] = (0.0, ""),
 ) -> Outcome:
-    """The result with its sentences; `seen`: what steps and runs look like."""
+    """The result with its sentences; `seen`: what steps and runs look like; `by_mean`: what a few long steps do to the mean, in words."""
     comparability, limits = judged.comparability, rules.limits.noise
     allowed = effect.tolerance if effect.tolerance is not None else limits.tolerance.value
     reasons = (*_reasons(effect, judged, base, new, allowed, limits), *seen)
@@ -148,10 +149,13 @@ def outcome(
         return Outcome(result="refused", sentence=_refusal(comparability), moved="", reasons=reasons)
     return Outcome(
         result=effect.result,
-        sentence=_sentence(effect, comparability.normalised, allowed),
+        sentence=" ".join(
+            part for part in (_sentence(effect, comparability.normalised, allowed, typical=bool(by_mean[1])), by_mean[1]) if part
+        ),
         moved=" ".join(
             part
             for part in (
+                in_long_steps(findings, by_mean[0], rules.limits.causes),
                 causes((base, new), delta, findings, overlaps, rules.limits.causes)
                 if effect.result in {"regression", "improvement"}
                 else "",
@@ -175,8 +179,9 @@ def _refusal(comparability: Comparability) -> str:
 # --- the sentence -----------------------------------------------------------------------------------------------------
 
 
-def _sentence(effect: Effect, normalised: Normalised | None, allowed: float) -> str:
-    subject = _subject(effect, normalised)
+def _sentence(effect: Effect, normalised: Normalised | None, allowed: float, *, typical: bool = False) -> str:
+    """What became of the metric; `typical`: the sentence that follows tells of steps that are not."""
+    subject = "the typical step" if typical and effect.metric == STEP_TIME and normalised is None else _subject(effect, normalised)
     first, second = figure(effect.base, effect.unit), figure(effect.new, effect.unit)
     figures = f"{_without_unit(first, second)} → {second} ({_statistics(effect)})"
     if effect.basis == "identical":
@@ -185,7 +190,11 @@ def _sentence(effect: Effect, normalised: Normalised | None, allowed: float) -> 
             f"{figure(effect.base, effect.unit)} in the median ({_samples(effect)})."
         )
     if effect.result == "no_change":
-        what = f"{capital(subject)} did not change" if _several(effect) else f"These two captures do not differ: {subject} did not change"
+        what = (
+            f"{capital(subject)} did not change"
+            if _several(effect) or typical
+            else f"These two captures do not differ: {subject} did not change"
+        )
         return f"{what} beyond noise: {figures}.{_power(effect, allowed)}"
     if effect.result == "cannot_tell":
         return f"Whether {subject} changed is open: {figures}.{_power(effect, allowed)}"

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 
 from diagnose.knowledge.comparison import NoiseLimits
-from diagnose.knowledge.templates import percent
+from diagnose.knowledge.templates import decimal, percent
 from diagnose.model.statistics import two_groups
 from diagnose.reason.compare.metrics import STEP_TIME
 
 _STEPS = 5  # steps of a run from which two lengths are told: fewer look so by chance
 _LEAST = 0.02  # of the level: less need not be said
+_FAR = 0.1  # of the median: no step that is less above it stands far out
+_SCATTER = 8  # times the median deviation of the steps; likewise, so that the tail of plain scatter does not
 
 
 def patterns(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], *, metric: str, limits: NoiseLimits) -> tuple[str, ...]:
@@ -21,6 +23,40 @@ def patterns(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], *,
         return ()
     least = max(_LEAST, limits.floor_measured.value)
     return (*_warm_up((*base, *new), least), *_steps_in_two(base, new, least), *_runs_in_two(base, new, least))
+
+
+def long_steps(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], *, metric: str) -> tuple[float, str]:
+    """By how much a few long steps change the mean more than the median, relative, and a sentence on it; nought and none where they do not.
+
+    The median of a run does not see them, and the time to train does.
+    """
+    if metric != STEP_TIME or not all(median(run) > 0 for run in (*base, *new)):
+        return 0.0, ""
+    typical, whole = ([fmean(level(run) for run in side) for side in (base, new)] for level in (median, fmean))
+    apart = fmean(_excess(run) for run in new) - fmean(_excess(run) for run in base)
+    change = whole[1] / whole[0] - 1
+    if abs(apart) < _LEAST or abs(change - (typical[1] / typical[0] - 1)) < _LEAST or change * apart <= 0:
+        return 0.0, ""
+    side, runs = ("new", new) if apart > 0 else ("base", base)
+    found = [value for run in runs for value in _far(run)]
+    count, longest = sum(map(len, runs)), f"{decimal(max(found) / 1e6)} ms"
+    return change, (
+        f"The mean over all steps is {percent(abs(change))} {'longer' if change > 0 else 'shorter'} ({decimal(whole[0] / 1e6)} → "
+        f"{decimal(whole[1] / 1e6)} ms): {len(found)} of {count} steps of {side} stand far out, up to {longest}, which the median leaves out."
+    )
+
+
+def _excess(run: Sequence[float]) -> float:
+    """What the steps of a run that stand far out add to its mean, as a share of its median."""
+    middle = median(run)
+    return sum(value - middle for value in _far(run)) / (len(run) * middle)
+
+
+def _far(run: Sequence[float]) -> list[float]:
+    """The steps of a run that are longer than its median by far more than the others scatter."""
+    middle = median(run)
+    least = max(_FAR * middle, _SCATTER * median(abs(value - middle) for value in run))
+    return [value for value in run if value - middle > least]
 
 
 def _warm_up(runs: Sequence[Sequence[float]], least: float) -> Iterator[str]:

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from diagnose.reason.compare.noise import Decision, Design, _astray
-from diagnose.reason.compare.patterns import patterns
+from diagnose.reason.compare.patterns import long_steps, patterns
 from tests.builders.cases import for_each
 from tests.builders.comparing import RULES, decide
 
@@ -230,6 +230,27 @@ def test_plain_noise_is_nothing_to_say() -> None:
     chance = random.Random(7)
     sides = [[[[100 * (1 + chance.gauss(0, 0.02)) for _ in range(5)] for _ in range(3)] for _ in range(2)] for _ in range(300)]
     assert sum(bool(seen(*pair)) for pair in sides) <= 3
+
+
+def test_a_few_long_steps_are_told_by_the_mean_where_the_median_does_not_see_them() -> None:
+    usual = [[60.0e6, 60.2e6, 59.9e6, 60.1e6, 60.0e6, 59.8e6, 60.3e6, 60.1e6]]
+    held_up = [[60.1e6, 60.0e6, 180.0e6, 59.9e6, 60.2e6, 60.1e6, 60.0e6, 59.9e6]]
+    change, said = long_steps(usual, held_up, metric="step_time")
+    assert change == pytest.approx(0.249, abs=0.001)
+    assert "The mean over all steps is 24.9 % longer (60.0 → 75.0 ms): 1 of 8 steps of new stand far out, up to 180.0 ms" in said
+    back, again = long_steps(held_up, usual, metric="step_time")
+    assert back < 0
+    assert "20.0 % shorter" in again
+    assert "of base stand far out" in again
+
+
+def test_steps_that_both_sides_have_and_plain_noise_change_no_mean() -> None:
+    warming = [[90.0, 60.0, 60.1, 59.9, 60.0, 60.2]]
+    assert long_steps(warming, [[91.0, 60.1, 60.0, 60.1, 59.8, 60.0]], metric="step_time") == (0.0, "")
+    assert long_steps(warming, [[60.0] * 6], metric="bucket:router") == (0.0, "")
+    chance = random.Random(7)
+    told = sum(bool(long_steps(*([[chance.gauss(100, 4) for _ in range(8)]] for _ in "bn"), metric="step_time")[1]) for _ in range(500))
+    assert told == 0
 
 
 def test_what_is_said_of_other_tools_is_what_they_do() -> None:
