@@ -230,7 +230,7 @@ def _cause(named: _Named, findings: Sequence[Finding], context: Context) -> Caus
         if (spec := rules[one.id].cause) is not None
         and (
             spec.outranks
-            or (target is not None and (elsewhere or (spec.of or one.wall) == target.wall) and (one.bound_ns or 0) >= max(least, 1))
+            or (target is not None and (elsewhere or target.wall in (spec.of, one.wall)) and (one.bound_ns or 0) >= max(least, 1))
         )
     ]
     if not found:

@@ -168,6 +168,17 @@ LATE = {
         "host-straggler-slow-host",
         "Rank 2 is the straggler because its CPU",
     ),
+    (  # the late rank itself is shown, and what its CPU holds up is its target
+        {
+            **LATE,
+            "straggler_wait_ns": 31_000_000,
+            "straggler_cause": "slow_host",
+            "transport_blocking_ns": 0,
+            "launch_starved_ns": 30_000_000,
+        },
+        "host-straggler-slow-host",
+        "Rank 2 is the straggler because its CPU",
+    ),
     ({"launch_starved_ns": 20_000_000, "host_gap_excess_ns": 12_000_000}, "host-long-gaps", "A few long CPU stalls between launches"),
     ({"launch_starved_ns": 30_000_000, "host_gap_excess_ns": 12_000_000}, None, "Compute takes"),
 )

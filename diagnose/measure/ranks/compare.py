@@ -187,7 +187,7 @@ def compare(
     skewed, skew = skews(members, group_of, told)
     slow = slow_devices(members, group_of, buckets)
     uneven = experts(every, slow)
-    lateness = late(every, Background(own=own, slow=slow, alike=group_of, experts=uneven, clocks=told, buckets=buckets))
+    lateness = late(every, Background(members=members, own=own, slow=slow, alike=group_of, experts=uneven, clocks=told, buckets=buckets))
     slowest, chosen = _slowest(members, own, lateness, middle)
     captured = len({member.rank.rank for member in members})
     world = world if world is not None and world >= captured else None  # one of them is of another job, or the number is wrong

@@ -46,8 +46,9 @@ class _Blame:
 
 @dataclass(frozen=True, kw_only=True)
 class Background:
-    """What is known of all members, by place: own times, those with a slow device, like groups; and experts, clocks, buckets in use."""
+    """What is known of all members and, by place: own times, those with a slow device, like groups; and experts, clocks, buckets in use."""
 
+    members: Sequence[Member]
     own: Mapping[int, OwnTimes]
     slow: Mapping[int, Slowness]
     alike: Mapping[int, str]
@@ -66,6 +67,8 @@ def late(every: Sequence[Transfers], known: Background) -> tuple[Late, ...]:
     # only where the group's exchanges are known to end together does the shorter duration mean that a rank came later
     firm = [one for one in every if known.clocks.together(part.member for part in one.group.parts)]
     entries = [entry for blame in _blames(firm) if (entry := _late(blame, known)) is not None]
+    if not any(entry.rank is not None for entry in entries):
+        entries += _slow_stages(known)
     best: dict[int | None, Late] = {}
     for entry in sorted(entries, key=lambda entry: (-entry.wait_ns, entry.ranks)):
         best.setdefault(entry.rank, entry)
@@ -106,16 +109,24 @@ def _behind(group: Sequence[Transfers], members: tuple[Member, ...]) -> tuple[di
         .group_by("culprit", "index")
         .agg(pl.col("wait").sum() // (len(members) - 1))
     )
-    steps = max(len(member.steps) for member in members)
+    steps = max(1.0, *(_steps_matched(group, place) for place in range(len(members))))
     behind = dict.fromkeys((member.place for member in members), 0)
     for culprit, waited in costs.group_by("culprit").agg(pl.col("wait").sum()).iter_rows():
         held = median_low([member.median.blocking_transport_ns for place, member in enumerate(members) if place != culprit])
-        behind[members[culprit].place] = min(waited // steps, held)
+        behind[members[culprit].place] = min(int(waited / steps), held)
     lasts, near = (
         {member.place: counts.get(place, 0) for place, member in enumerate(members)}
         for counts in (dict(frame.group_by("place").len().iter_rows()) for frame in (table.filter("last"), nearly))
     )
     return behind, lasts, near
+
+
+def _steps_matched(group: Sequence[Transfers], place: int) -> float:
+    """How many of a member's steps its matched exchanges make up: where another capture covers it only in part, so many are compared."""
+    part = [one.group.parts[place] for one in group]
+    every = sum(one.rows["index"].count() for one in part)
+    matched = sum(one.rows.filter((pl.col("place") == place) & pl.col("index").is_not_null()).height for one in group)
+    return len(part[0].member.steps) * min(1.0, matched / every) if every else 0.0
 
 
 def _late(blame: _Blame, known: Background) -> Late | None:
@@ -152,6 +163,40 @@ def _late(blame: _Blame, known: Background) -> Late | None:
         evidence=f"Rank {member.rank.rank} comes last in {often}, and {much}{also}; {words}.",
         status="inferred",
     )
+
+
+def _slow_stages(known: Background) -> list[Late]:
+    """A slow device of a pipeline, whose sends and receives name no other end: the rank with the longest own time, if its device is slow.
+
+    What the step takes longer for it is at most by how much its own time exceeds the longest of all others.
+    """
+    members = [member for member in known.members if any(member.bubble)]
+    if len(members) < 2:
+        return []
+    culprit, *others = sorted(members, key=lambda member: (-known.own[member.place].median_ns, member.place))
+    likes = [member for member in others if known.alike[member.place] == known.alike[culprit.place]]
+    longer = known.own[culprit.place].median_ns - known.own[others[0].place].median_ns
+    if culprit.place not in known.slow or not likes or longer < WORTH * culprit.median.window_ns:
+        return []
+    cause, bucket, above, words = _cause(culprit, likes, longer, known)
+    return [
+        Late(
+            kinds=("pipeline",),
+            ranks=tuple(sorted(member.rank.rank for member in members)),
+            rank=culprit.rank.rank,
+            pattern="always",
+            last_share=1.0,
+            wait_ns=longer,
+            cause=cause,
+            bucket=bucket,
+            longer_ns=above,
+            evidence=(
+                f"Rank {culprit.rank.rank} works longest without waiting for others, {longer / 1e6:.3f} ms more than the next of its "
+                f"pipelines; {words}."
+            ),
+            status="inferred",
+        )
+    ]
 
 
 def _rotating(blame: _Blame, total: int, step: int, experts: Sequence[ExpertImbalance]) -> Late | None:

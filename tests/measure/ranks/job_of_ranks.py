@@ -39,6 +39,7 @@ class Did:
     compute_ns: int = 500_000
     starved_ns: int = 0
     steps: int = 1
+    bubble_ns: int = 0  # waiting for other stages, per step
     work: Mapping[str, int] = field(default_factory=dict)
     shapes: Sequence[tuple[str, str, int]] = ()  # name, bucket, median ns
 
@@ -108,7 +109,7 @@ def _member(place: int, did: Did) -> Member:
         device=cast(
             "Any", SimpleNamespace(exchanges=exchanges, device=0, usage=usage, steps=SimpleNamespace(anchor="range"), listed=listed)
         ),
-        bubble=(0,) * did.steps,
+        bubble=(did.bubble_ns,) * did.steps,
         file=f"rank{did.rank}",
         part=place,
         host=did.host,

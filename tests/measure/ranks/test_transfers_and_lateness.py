@@ -74,7 +74,7 @@ def judged(did: list[Did]):  # type: ignore[no-untyped-def]
     slow = slow_devices(every, groups, load_buckets())
     uneven = experts(split, slow)
     own, told = own_times(every, split), clocks(every, matched)
-    return late(split, Background(own=own, slow=slow, alike=groups, experts=uneven, clocks=told, buckets=load_buckets()))
+    return late(split, Background(members=every, own=own, slow=slow, alike=groups, experts=uneven, clocks=told, buckets=load_buckets()))
 
 
 def rows(n: int, late_by: int, seed: int) -> list[Ran]:
@@ -181,6 +181,44 @@ def test_two_ranks_that_come_late_together_are_found() -> None:
     assert (found.rank, found.cause, found.pattern) == (1, "slow_host", "always")
     assert "50.0 % of the 20 collectives" in found.evidence
     assert "as late as it in most of them: rank 4" in found.evidence
+
+
+def test_of_a_capture_that_ends_early_the_steps_that_it_shares_count() -> None:
+    """Rank 3 holds the first of two steps; in the second nothing could be matched, which is no step without waiting."""
+    found = []
+    for rank in range(4):
+        steps = 1 if rank == 3 else 2
+        ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(10 * steps)]
+        ran = [Ran(start=end - 400_000 + (300_000 if rank == 1 else 0), end=end, step=number // 10) for number, end in enumerate(ends)]
+        waited, starved = (0, 4_000_000) if rank == 1 else (3_000_000, 900_000)
+        found.append(
+            Did(rank=rank, lanes={lane(communicator=1): ran}, step_ns=30_000_000, blocked_ns=waited, starved_ns=starved, steps=steps)
+        )
+    (late,) = judged(found)
+    assert (late.rank, late.cause) == (1, "slow_host")
+    assert late.wait_ns == 3_000_000
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_a_slow_device_of_a_pipeline_is_named_though_no_transfer_is_matched(slow: bool) -> None:
+    """By how much its own time exceeds the longest of the others; one that merely works longest is no slow device."""
+    did = [
+        Did(
+            rank=rank,
+            lanes={},
+            step_ns=60_000_000,
+            bubble_ns=10_000_000 if rank == 2 else 31_000_000 + rank,
+            blocked_ns=10_000_000 if rank == 2 else 31_000_000 + rank,
+            compute_ns=48_000_000 if rank == 2 else 27_000_000,
+            shapes=[("gemm", "dense_gemm", 140 if slow and rank == 2 else 100), ("norm", "norm", 28 if slow and rank == 2 else 20)],
+        )
+        for rank in range(4)
+    ]
+    found = judged(did)
+    assert [(one.rank, one.cause, one.kinds, one.wait_ns) for one in found] == (
+        [(2, "slow_gpu", ("pipeline",), 21_000_000)] if slow else []
+    )
+    assert all("1.40 times" in one.evidence for one in found)
 
 
 def test_the_lateness_goes_round() -> None:
