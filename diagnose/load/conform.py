@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from diagnose.errors import InputError
+from diagnose.model.intervals import clip, merge
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import SCHEMAS, Device, Provenance, Rank, Trace
 
@@ -39,7 +40,9 @@ class RawTable:
 class RawTrace:
     """Everything a reader found. `names` has dense ids from 0; times are not yet relative.
 
-    `conform` takes the tables out of the list, so that no table is held twice.
+    `conform` takes the tables out of the list, so that no table is held twice. `overhead`: the profiler's own spans (start, end), in any
+    order, less what CUDA spends itself (a launch that waits for room in a full queue, a module that is loaded); None where the file
+    records none.
     """
 
     tables: list[RawTable]
@@ -50,6 +53,7 @@ class RawTrace:
     ranks: tuple[Rank, ...]
     provenance: Provenance
     ledger: Ledger
+    overhead: pl.DataFrame | None = None
 
 
 def typed(frame: pl.DataFrame, schema: str) -> pl.DataFrame:
@@ -94,9 +98,23 @@ def _bounds(frames: dict[str, pl.DataFrame]) -> tuple[int, int]:
     return min(firsts), max(lasts, default=min(firsts))
 
 
-def _provenance(told: Provenance, origin: int) -> Provenance:
-    """With times from the capture's start."""
-    return replace(told, origin_ns=origin, overhead=tuple((start - origin, end - origin) for start, end in told.overhead))
+def _provenance(raw: RawTrace, ops: pl.DataFrame, origin: int) -> Provenance:
+    """With times from the capture's start, and of the profiler's own spans those while the GPU is at work.
+
+    What it does before the first and after the last device operation (start-up, flush) perturbs nothing that is measured.
+    """
+    told = replace(raw.provenance, origin_ns=origin)
+    if raw.overhead is None:
+        return told
+    spans = clip(
+        raw.overhead.select(pl.col("start", "end") - origin).drop_nulls(),
+        int(ops["start"].min()),  # type: ignore[arg-type]
+        int(ops["end"].max()),  # type: ignore[arg-type]
+    )
+    known = merge(spans)
+    total = int((known["end"] - known["start"]).sum())
+    note = f"The profiler recorded {spans.height} spans of its own overhead while the GPU was at work, {total / 1e6:.3f} ms together."
+    return replace(told, overhead=tuple(known.rows()), notes=(*told.notes, note) if total else told.notes)
 
 
 def _relative(frame: pl.DataFrame, schema: str, origin: int) -> pl.DataFrame:
@@ -148,7 +166,7 @@ def conform(raw: RawTrace) -> Trace:
     frames |= {
         schema: typed(frame, schema) for schema, frame in (("names", raw.names), ("payloads", raw.payloads), ("threads", raw.threads))
     }
-    return Trace(**frames, devices=raw.devices, ranks=raw.ranks, provenance=_provenance(raw.provenance, first), ledger=ledger)
+    return Trace(**frames, devices=raw.devices, ranks=raw.ranks, provenance=_provenance(raw, frames["ops"], first), ledger=ledger)
 
 
 def no_gpu_work(provenance: Provenance, ledger: Ledger, *, launches: int) -> InputError:

@@ -294,6 +294,8 @@ CATEGORIES = {
     "overhead": "overhead",
     "Trace": "span",
 }
+# Of the events that the profiler calls overhead, what CUDA spends itself (libkineto's overheadKindString, cupti_strings.cpp).
+OF_CUDA = ("Driver Compiler", "Runtime Triggered Module Loading", "Lazy Function Loading", "Command Buffer Full")
 METADATA, MEMORY, UNNAMED, MANY = "metadata", "[memory]", "events without category", "further categories"
 OUT_OF_MEMORY = "[OutOfMemory]"  # written where memory is profiled, whenever an allocation of the device fails for good
 _MAX_TABLES = 200
@@ -340,7 +342,7 @@ class Part:
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
     pids: Counter[object] = field(default_factory=Counter)
     thread_names: dict[int, str] = field(default_factory=dict)
-    overhead: dict[str, int] = field(default_factory=dict)
+    overhead: list[pl.DataFrame] = field(default_factory=list)  # start, end of the profiler's own spans
     duration_ns: int | None = None
     events: int = 0
     halves: int = 0  # events that only begin or end (ph B and E), where complete ones (ph X) are needed
@@ -397,12 +399,12 @@ class Columns:
         part.refused["not_needed", table] += len(group)
         if meaning is None:
             return
-        start, end = times(group)
-        for name, duration in zip((event.name for event in group), (end - start), strict=True):
-            if meaning == "span" and duration is not None:
-                part.duration_ns = max(part.duration_ns or 0, duration)
-            elif meaning == "overhead":
-                part.overhead[str(name)] = part.overhead.get(str(name), 0) + (duration or 0)
+        spans = pl.DataFrame(times(group))
+        if meaning == "overhead":
+            part.overhead.append(spans.filter([event.name not in OF_CUDA for event in group]))
+        elif meaning == "span":
+            longest = (spans["end"] - spans["start"]).max()
+            part.duration_ns = max((length for length in (part.duration_ns, longest) if isinstance(length, int)), default=None)
 
     def _without_category(self, group: list[Any]) -> None:
         part = self.part

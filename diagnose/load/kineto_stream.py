@@ -601,8 +601,7 @@ def joined(parts: list[Part]) -> Part:
         whole.refused.update(part.refused)
         whole.pids.update(part.pids)
         whole.thread_names.update(part.thread_names)
-        for name, duration in part.overhead.items():
-            whole.overhead[name] = whole.overhead.get(name, 0) + duration
+        whole.overhead += part.overhead
         whole.duration_ns = max((length for length in (whole.duration_ns, part.duration_ns) if length is not None), default=None)
         whole.events += part.events
         whole.halves += part.halves

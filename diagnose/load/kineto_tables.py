@@ -117,6 +117,7 @@ def raw_trace(
         ranks=(replace(described, start_unix_ns=start),),
         provenance=_provenance(keys, part, ranked, names, file, size, described.rank, rules),
         ledger=ledger,
+        overhead=pl.concat(part.overhead) if part.overhead else None,
     )
 
 
@@ -351,9 +352,6 @@ def _provenance(
 ) -> Provenance:
     versions = [f"{label} {keys[key]}" for key, label in _VERSIONS.items() if isinstance(keys.get(key), int | float | str)]
     diagnostics = [*_messages(keys, "ERROR"), *_messages(keys, "WARNING")][:_MAX_MESSAGES]
-    diagnostics += [
-        f"{name}: {duration / 1e6:.3f} ms of profiler overhead" for name, duration in sorted(part.overhead.items())[:_MAX_MESSAGES]
-    ]
     diagnostics += [f"{OUT_OF_MEMORY}: an allocation of device memory failed"] * min(part.read[OUT_OF_MEMORY], _MAX_MESSAGES)
     private = _names(keys)
     version = keys.get("schemaVersion")
@@ -366,7 +364,6 @@ def _provenance(
         schema_version=str(version)[:20] if isinstance(version, int | float | str) else None,
         duration_ns=part.duration_ns,
         has_python_stacks=any(CATEGORIES.get(table) == "python" for table in part.read),
-        overhead_ns=sum(part.overhead.values()) if part.overhead else None,
         graph_trace=_graph_trace(tables, names),
         diagnostics=tuple(without_private(text, private)[:_MAX_LENGTH] for text in diagnostics),
         environment=() if rules is None else environment_of(keys, _used(tables), rules),

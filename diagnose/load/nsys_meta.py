@@ -17,7 +17,6 @@ from diagnose.knowledge.environment import EnvironmentRules, Place, RawEnvironme
 from diagnose.load.nsys_nvtx import Communicator
 from diagnose.load.nsys_tables import OVERHEAD, PROFILER_OVERHEAD, Source, text, whole
 from diagnose.model.environment import EnvironmentItem
-from diagnose.model.intervals import clip, merge
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Device, Rank, RankSource
 
@@ -287,28 +286,15 @@ def diagnostics(source: Source, ledger: Ledger) -> tuple[tuple[str, ...], Ledger
 _OF_CUDA = (2, 6, 7, 8)  # of ENUM_CUPTI_OVERHEAD_TYPE: compiler, module loading, lazy loading, full command buffer
 
 
-def overhead(source: Source, first: int, last: int) -> tuple[pl.DataFrame | None, tuple[str, ...]]:
-    """The profiler's own spans in [first, last] as start and end, disjoint, and a sentence on them; None where none are recorded.
+def overhead(source: Source) -> pl.DataFrame | None:
+    """The profiler's own spans (start, end), less what CUDA spends itself; None where none are recorded."""
 
-    Spans before the first and after the last device operation (start-up, flush) perturb nothing that is measured, and what CUDA itself
-    spends (a launch that waits for room in a full queue, a module that is loaded) is no doing of the profiler.
-    """
-
-    def clipped(frame: pl.DataFrame) -> pl.DataFrame:
-        return clip(frame.filter(~pl.col("overheadType").is_in(_OF_CUDA).fill_null(value=False)), first, last).select("start", "end")
+    def own(frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.filter(~pl.col("overheadType").is_in(_OF_CUDA).fill_null(value=False)).select("start", "end")
 
     tables = [name for name in (PROFILER_OVERHEAD, OVERHEAD) if source.columns(name)]
-    parts = [part for name in tables for part in source.rows(name, {"start": "int", "end": "int", "overheadType": "int"}, clipped).parts]
-    if not parts:
-        return None, ()
-    spans = pl.concat(parts)
-    known = merge(spans)
-    if known.is_empty():
-        return known, ()
-    total = int((known["end"] - known["start"]).sum())
-    return known, (
-        f"The profiler recorded {spans.height} spans of its own overhead while the GPU was at work, {total / 1e6:.3f} ms together.",
-    )
+    parts = [part for name in tables for part in source.rows(name, {"start": "int", "end": "int", "overheadType": "int"}, own).parts]
+    return pl.concat(parts) if parts else None
 
 
 # What holds the names of the user and of the host: values with these names in them are not shown.

@@ -208,16 +208,6 @@ def _first_time(tables: Sequence[RawTable]) -> int | None:
     return min((first for first in firsts if first is not None), default=None)
 
 
-def _extent(tables: Sequence[RawTable]) -> tuple[int, int]:
-    """Start of the first and end of the last device operation."""
-    frames = [events.frame for events in tables if events.schema == "ops" and not events.frame.is_empty()]
-    starts, ends = (
-        pl.concat([frame[column].drop_nulls() for frame in frames]) if frames else pl.Series([], dtype=pl.Int64)
-        for column in ("start", "end")
-    )
-    return (int(starts.min()), int(ends.max())) if len(starts) and len(ends) else (0, 0)  # type: ignore[arg-type]
-
-
 def _refuse_wrong_types(file: str, operations: Sequence[Events], ledger: Ledger) -> None:
     wrong = sum(entry.count for entry in ledger.entries if entry.code == "wrong_type")
     if wrong and all(events.frame.is_empty() for events in operations):
@@ -240,21 +230,18 @@ def build(
     read, ledger = _read(source, file, ledger)
     raw, used = _resolved(source, read, rank, provenance, ledger)
     diagnostics, ledger = nsys_meta.diagnostics(source, raw.ledger)
-    overhead, overhead_notes = nsys_meta.overhead(source, *_extent(raw.tables))
     zero, duration = nsys_meta.clock(source, settings)
     first = _first_time(raw.tables)
     start = zero + first if zero is not None and first is not None else None
     provenance = replace(
         raw.provenance,
         duration_ns=duration,
-        overhead_ns=None if overhead is None else int((overhead["end"] - overhead["start"]).sum()),
-        overhead=() if overhead is None else tuple(overhead.rows()),
         graph_trace=_graph_trace(raw.tables),
         diagnostics=diagnostics,
         environment=() if rules is None else environment_of(source, settings, used, rules),
-        notes=(*raw.provenance.notes, *overhead_notes),
     )
-    return replace(raw, ranks=tuple(replace(own, start_unix_ns=start) for own in raw.ranks), provenance=provenance, ledger=ledger)
+    ranks = tuple(replace(own, start_unix_ns=start) for own in raw.ranks)
+    return replace(raw, ranks=ranks, provenance=provenance, ledger=ledger, overhead=nsys_meta.overhead(source))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -183,6 +183,7 @@ class Recorded:
     resolved_wait_rate: float | None
     calls: bool
     gc_ranges: bool
+    overhead: bool  # of the profiler itself
     python: bool
     pinned: bool
     bytes: bool
@@ -304,7 +305,7 @@ def measure_device(
     transport = CommunicationTimes(by_kind=by_kind(ran, inside, windows, classes, why.blocking), beside=beside_compute(ran, windows))
     used = usage(inside, ran, windows, classified, trace)
     traits = kernel_traits(trace, inside, knowledge.features)
-    counted = step_counts(inside, windows, found, host, graph_launches(trace, rank, knowledge.hosts), traits)
+    counted = step_counts(inside, windows, found, host, graph_launches(trace, rank, knowledge.hosts), traits, trace.provenance.own_spans())
     beside = compared(inside, work)
     memory = memory_use(inside, windows, found.pieces, trace.memory, rank, device)
     measured = DeviceMeasure(
@@ -317,6 +318,7 @@ def measure_device(
             resolved_wait_rate=waits.resolved_rate,
             calls=host.has_calls,
             gc_ranges=host.has_gc_ranges,
+            overhead=trace.provenance.overhead is not None,
             python=host.python,
             pinned=work["pinned"].null_count() < work.height,
             bytes=work["bytes"].null_count() < work.height,

@@ -161,6 +161,7 @@ _OF_CALLS = (
     "launch_calls_per_step", "graph_launches_per_step", "sync_calls_per_step", "allocator_calls_per_step",
 )  # fmt: skip
 _OF_GC_RANGES = ("gc_ns", "gc_ranges_per_step")
+_OF_OVERHEAD = ("host_gap_profiler_ns",)
 _OF_PINNED = ("pageable_copy_ns",)
 _OF_BYTES = ("copy_h2d_bytes", "copy_d2h_bytes")
 
@@ -242,6 +243,7 @@ def _not_recorded(one: DeviceMeasure) -> Sequence[str]:
         (told.launched > 0, _OF_LAUNCHES),
         (told.calls, _OF_CALLS),
         (told.gc_ranges, _OF_GC_RANGES),
+        (told.overhead and told.launched > 0, _OF_OVERHEAD),
         (told.pinned, _OF_PINNED),
         (told.bytes, _OF_BYTES),
     )
@@ -437,11 +439,10 @@ def trace_facts(trace: Trace, devices: Sequence[DeviceMeasure], knowledge: Knowl
 
 
 def _overhead(told: Provenance, devices: Sequence[DeviceMeasure]) -> int | None:
-    """What the profiler took itself: inside the kept steps, where its spans are known; a sum of the whole capture where they are not."""
-    if not told.overhead:
-        return told.overhead_ns
-    spans = pl.DataFrame(told.overhead, schema={"start": pl.Int64, "end": pl.Int64}, orient="row")
-    common = overlaps(spans, merge(pl.concat([one.steps.frame.select("start", "end") for one in devices])))
+    """What the profiler took itself inside the kept steps; None where it does not tell."""
+    if told.overhead is None:
+        return None
+    common = overlaps(told.own_spans(), merge(pl.concat([one.steps.frame.select("start", "end") for one in devices])))
     return int((common["end"] - common["start"]).sum())
 
 

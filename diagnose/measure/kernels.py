@@ -350,11 +350,17 @@ _MAY_LACK = ("kernel_median_ns", "expert_gemm_median_ns", "longest_host_gap_ns")
 
 
 def step_counts(
-    inside: pl.DataFrame, windows: pl.DataFrame, found: Stalls, host: HostActivity, graphs: pl.Series, traits: Mapping[str, pl.Series]
+    inside: pl.DataFrame,
+    windows: pl.DataFrame,
+    found: Stalls,
+    host: HostActivity,
+    graphs: pl.Series,
+    traits: Mapping[str, pl.Series],
+    overhead: pl.DataFrame,
 ) -> pl.DataFrame:
     """One row per window. `inside`: operations in the steps, with index; `graphs`: correlation ids of calls that launched a CUDA graph.
 
-    `traits`: by trait the operations that have it.
+    `traits`: by trait the operations that have it; `overhead`: start, end of the profiler's own spans, disjoint, by start.
     """
     of_graph = pl.col("graph_node").is_not_null() | (pl.col("correlation").is_in(graphs.implode()) & pl.col("correlation").is_not_null())
     length = pl.col("end") - pl.col("start")
@@ -381,7 +387,8 @@ def step_counts(
         pl.col("bytes").filter(pl.col("copy_kind") == "d2h").sum().alias("copy_d2h_bytes"),
     )
     chained = pointwise_chains(inside, traits[CAST])
-    table = per_window(windows, by_ops, _busy(inside, windows, traits), chained, host_counts(host, windows), long_gaps(found))
+    hosted, gaps = host_counts(host, windows), long_gaps(found, overhead)
+    table = per_window(windows, by_ops, _busy(inside, windows, traits), chained, hosted, gaps)
     return table.with_columns(pl.exclude("index", *_MAY_LACK).fill_null(0))
 
 

@@ -179,12 +179,15 @@ class Provenance:
     origin_ns: int = 0  # what was subtracted from the file's own times
     duration_ns: int | None = None  # of the capture, where the file tells it
     has_python_stacks: bool = False
-    overhead_ns: int | None = None  # time that the profiler reports to have taken itself
-    overhead: tuple[tuple[int, int], ...] = ()  # start and end of its spans, disjoint and in order, where the file tells them
+    overhead: tuple[tuple[int, int], ...] | None = None  # what the profiler took itself while the GPU was at work: disjoint, in order
     graph_trace: Literal["none", "nodes", "opaque"] = "none"
     diagnostics: tuple[str, ...] = ()  # messages of the profiler itself
     environment: tuple[EnvironmentItem, ...] = ()
     notes: tuple[str, ...] = ()  # one sentence each, on how the input was obtained
+
+    def own_spans(self) -> pl.DataFrame:
+        """`overhead` as a frame of start and end; empty where the profiler does not tell."""
+        return pl.DataFrame(self.overhead or [], schema={"start": pl.Int64, "end": pl.Int64}, orient="row")
 
 
 def empty(table: str) -> pl.DataFrame:

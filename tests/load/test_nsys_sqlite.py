@@ -624,8 +624,8 @@ def test_overhead_counts_only_while_the_gpu_works(tmp_path: Path) -> None:
         PROFILER_OVERHEAD=[(0, 500, 1, 1, 1), (900, 1050, 1, 1, 1), (1040, 1060, 1, 1, 1), (3090, 9000, 1, 1, 1)],
     )
     told = load(path).provenance
-    assert (told.overhead_ns, told.overhead) == (50 + 10 + 10, ((100, 160), (2190, 2200)))
-    assert load(basic(tmp_path / "b.sqlite")).provenance.overhead_ns is None
+    assert told.overhead == ((100, 160), (2190, 2200))
+    assert load(basic(tmp_path / "b.sqlite")).provenance.overhead is None
 
 
 def test_what_cuda_spends_itself_is_no_overhead_of_the_profiler(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from diagnose.load.conform import conform
 from diagnose.load.kineto_columns import exact_ns
 from diagnose.load.torch_json import read
 from diagnose.model.intervals import union_length
-from diagnose.model.trace import Trace
+from diagnose.model.trace import Provenance, Trace
 from tests.builders.cases import for_each
 from tests.builders.kineto import call, document, kernel, operator, small
 from tests.builders.suites import deep_unless
@@ -227,6 +227,27 @@ def test_memory_events_of_the_gpu_only() -> None:
     assert next(row for row in trace.ledger.rows if row.table == "[memory]").read == 2
 
 
+def test_what_the_profiler_takes_itself_counts_while_the_gpu_is_at_work_and_what_cuda_takes_is_no_part_of_it() -> None:
+    """Names as libkineto writes them; a full queue and a module that is loaded are the program's own doing."""
+    of_the_profiler = [("Buffer Flush", 0, 4), ("Activity Buffer Request", 20, 5), ("Instrumentation", 24, 3), ("Buffer Flush", 38, 500)]
+    of_cuda = [
+        ("Command Buffer Full", 10, 9),
+        ("Lazy Function Loading", 28, 9),
+        ("Driver Compiler", 5, 4),
+        ("Runtime Triggered Module Loading", 5, 4),
+    ]
+
+    def told(spans: list[tuple[str, float, float]]) -> Provenance:
+        noted = [{"ph": "X", "cat": "overhead", "name": name, "pid": -1, "tid": 0, "ts": ts, "dur": dur} for name, ts, dur in spans]
+        return load(document([kernel(2, 5), kernel(30, 10), *noted])).provenance
+
+    found = told(of_the_profiler + of_cuda)
+    assert found.overhead == ((0, 2_000), (18_000, 25_000), (36_000, 38_000))  # from the first kernel, at 2 µs, to the end of the last
+    assert found.notes == ("The profiler recorded 4 spans of its own overhead while the GPU was at work, 0.011 ms together.",)
+    assert (told(of_cuda).overhead, told(of_cuda).notes) == ((), ())
+    assert told([]).overhead is None
+
+
 def test_names_of_host_threads_devices_overhead_and_duration() -> None:
     events = [
         kernel(0, 5),
@@ -234,7 +255,7 @@ def test_names_of_host_threads_devices_overhead_and_duration() -> None:
         {"ph": "M", "name": "thread_name", "pid": 10, "tid": 11, "ts": 0, "args": {"name": "thread 11 (python)"}},
         {"ph": "M", "name": "thread_name", "pid": 0, "tid": 7, "ts": 0, "args": {"name": "stream 7 "}},
         {"ph": "M", "name": "process_name", "pid": 10, "tid": 0, "ts": 0, "args": {"name": "python"}},
-        {"ph": "X", "cat": "overhead", "name": "Buffer Flush", "pid": -1, "tid": 0, "ts": 3, "dur": 7},
+        {"ph": "X", "cat": "overhead", "name": "Buffer Flush", "pid": -1, "tid": 0, "ts": 3, "dur": 1},
         {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "PyTorch Profiler", "ts": 0, "dur": 40},
     ]
     properties = [
@@ -244,7 +265,11 @@ def test_names_of_host_threads_devices_overhead_and_duration() -> None:
     trace = load(document(events, deviceProperties=properties, baseTimeNanoseconds=10**18, ERROR=["ERROR: bad"], cupti_version=28))
     assert trace.threads.rows() == [(3, 11, "thread 11 (python)")]
     assert [(d.device, d.name, d.sm_count, d.compute_major, d.total_memory) for d in trace.devices] == [(0, "NVIDIA H100", 132, 9, None)]
-    assert (trace.provenance.duration_ns, trace.provenance.overhead_ns, trace.provenance.profiler_version) == (40_000, 7_000, "CUPTI 28")
+    assert (trace.provenance.duration_ns, trace.provenance.overhead, trace.provenance.profiler_version) == (
+        40_000,
+        ((3_000, 4_000),),
+        "CUPTI 28",
+    )
     assert trace.ranks[0].start_unix_ns == 10**18
     assert codes(trace)["profiler_error"] == 1
     assert next(row for row in trace.ledger.rows if row.table == "metadata").kept == 2

@@ -292,6 +292,19 @@ PAUSES: dict[str, tuple[Scene, tuple[int, int, int, int | None], str | None]] = 
 }  # fmt: skip
 
 
+@for_each(
+    "spans, covered",
+    (None, None),
+    ((), 0),
+    (((3 * MS + 500_000, 5 * MS), (9 * MS, 40 * MS)), 1_500_000 + 2 * MS),  # the pause lasts from 3 to 11 ms
+    (((0, 2 * MS), (11 * MS, 12 * MS)), 0),
+)
+def test_what_the_profiler_does_itself_in_a_pause_is_known_apart(spans: tuple[tuple[int, int], ...] | None, covered: int | None) -> None:
+    seen = paused()
+    found = facts_of(replace(seen, trace=replace(seen.trace, provenance=replace(seen.trace.provenance, overhead=spans))))
+    assert (found["host_gap_excess_ns"], found["host_gap_profiler_ns"]) == (8 * MS, covered)
+
+
 @for_each("one, shares, named", *PAUSES.values())
 def test_a_long_pause_goes_by_what_covers_it(one: Scene, shares: tuple[int, int, int, int | None], named: str | None) -> None:
     found = facts_of(one)

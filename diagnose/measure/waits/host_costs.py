@@ -77,9 +77,11 @@ def _pause_names(found: Stalls, host: HostActivity) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={"start": pl.Int64, "pause_id": host.long.schema["name_id"]}, orient="row")
 
 
-def long_gaps(found: Stalls) -> pl.DataFrame:
-    """index, longest_host_gap_ns (launch-starved), and less what is shadowed: host_gap_excess_ns, layer_pauses_ns, data_loading_ns,
-    message_passing_ns.
+def long_gaps(found: Stalls, overhead: pl.DataFrame) -> pl.DataFrame:
+    """index, longest_host_gap_ns (launch-starved), and less what is shadowed: host_gap_excess_ns, of that host_gap_profiler_ns,
+    layer_pauses_ns, data_loading_ns, message_passing_ns.
+
+    `overhead`: start, end of the profiler's own spans, disjoint, by start.
     """
     starved = found.pieces.filter(~pl.col("cause").is_in(["blocking", "dependency_stalled", "first_use"]))
     gaps = starved.group_by("index", "op").agg((pl.col("end") - pl.col("start")).sum().alias("gap"))
@@ -95,4 +97,13 @@ def long_gaps(found: Stalls) -> pl.DataFrame:
         )
     )
     longest = gaps.group_by("index").agg(pl.col("gap").max().alias("longest_host_gap_ns"))
-    return longest.join(claimed, on="index", how="left")
+    covered = _covered(work.filter(plain & ~pl.col("recurs")), overhead)
+    return longest.join(claimed, on="index", how="left").join(covered, on="index", how="left")
+
+
+def _covered(pauses: pl.DataFrame, overhead: pl.DataFrame) -> pl.DataFrame:
+    """index, host_gap_profiler_ns: what of `pauses` (index, start, length, ns; disjoint, by start) lies inside the profiler's own spans."""
+    common = overlaps(pauses.select("start", (pl.col("start") + pl.col("length")).alias("end")), overhead)
+    inside = common.group_by("left").agg((pl.col("end") - pl.col("start")).sum().alias("common"))
+    rows = pauses.select("index", "ns").with_row_index("left").join(inside, on="left")
+    return rows.group_by("index").agg(pl.min_horizontal("ns", "common").sum().alias("host_gap_profiler_ns"))
