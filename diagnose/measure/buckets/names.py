@@ -117,6 +117,8 @@ def _spaced(text: pl.Expr) -> pl.Expr:
         .str.to_lowercase()
         .str.replace_all(r"[^a-z0-9]+", "  ")
         .pipe(lambda one: pl.concat_str(pl.lit(" "), one, pl.lit(" ")))
+        .str.replace_all(r" fused([a-z]{3,})", " fused ${1}")
+        .str.replace_all(r"([a-z]{3,})([fb]wd) ", "${1} ${2} ")
         .str.replace_all(r" group(?:size)?(?:16|32|64|128|256) ", " groupwise ")
         .str.replace_all(r" (?:v?[0-9]+) ", " ")
         .str.replace_all(r" permute ?[0-3]{3,4} ", " transpose ")  # an order of axes moves no tokens
