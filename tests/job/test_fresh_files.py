@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from diagnose.document.diagnosis import Tool
-from diagnose.errors import JobFileError
+from diagnose.errors import JobFileError, PatchRefusedError
 from diagnose.reason.checks import check
+from diagnose.reason.patch import Patcher, Wanted
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK
 from tests.builders.jobs import parse_job, read_job
@@ -204,3 +205,14 @@ def test_a_colon_gives_variables_their_fallbacks() -> None:
     )
     assert (job.get("tensor_model_parallel_size"), job.get("micro_batch_size")) == (2, 4)
     assert any("TP" in note and "goes before it" in note for note in job.notes)
+
+
+def test_a_section_that_accelerate_would_not_look_at_is_not_written() -> None:
+    text = "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\nnum_processes: 8\n"
+    done = Patcher(book=BOOK, tool=TOOL)
+    with pytest.raises(PatchRefusedError, match="distributed_type is FSDP"):
+        done.patch(text, "accelerate.yaml", [Wanted(fixes=("MEM-04",))])
+    with_deepspeed = (
+        text.replace("FSDP", "DEEPSPEED").replace("fsdp_config", "deepspeed_config").replace("fsdp_version: 2", "zero_stage: 0")
+    )
+    assert "zero_stage: 1" in done.patch(with_deepspeed, "accelerate.yaml", [Wanted(fixes=("MEM-04",))]).text

@@ -69,8 +69,18 @@ def _keys(spec: SettingSpec, table: JobSettings) -> Iterator[Key]:
     yield from keys_below(spec, table)
 
 
+_PLUGINS = {"fsdp_config": "FSDP", "deepspeed_config": "DEEPSPEED"}
+
+
 def _refused(root: Node, edit: Edit) -> str | None:
-    """Beside a file of DeepSpeed Accelerate takes none of the keys that the file sets (src/accelerate/utils/dataclasses.py)."""
+    """Of the plugins only that of distributed_type is asked, and beside a file of DeepSpeed none of the keys that the file sets.
+
+    (src/accelerate/utils/dataclasses.py)
+    """
+    wanted = _PLUGINS.get(edit.key.partition(".")[0])
+    kind = root.at(("distributed_type",))
+    if wanted is not None and (kind is None or kind.value != wanted):
+        return f"{edit.key} has no effect here: distributed_type is {'not set' if kind is None else kind.value}, and {wanted} would read it"
     named = root.at(("deepspeed_config", "deepspeed_config_file"))
     if named is None or named.is_null or not edit.key.startswith("deepspeed_config."):
         return None
