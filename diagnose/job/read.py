@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from diagnose.errors import JobFileError
-from diagnose.job.formats import READERS
+from diagnose.job.formats import READERS, accelerate, deepspeed, hugging_face
 from diagnose.job.formats.foreign import program_of, refusal, refuse_foreign
 from diagnose.job.formats.overrides import NAME as OVERRIDES
 from diagnose.job.formats.reader import Key
@@ -74,17 +74,14 @@ def parse_job(
     refuse_foreign(whole)
     parsed = _first_read(whole)
     job = settle(replace(parsed, leaves=(*parsed.leaves, *parse_overrides(overrides))), table, source)
-    if (
-        parsed.leaves
-        and not parsed.rules
-        and (whole.yaml or whole.toml)
-        and not (job.unresolved or any(one.source == "read" for one in job.settings.values()))
-    ):
+    told = job.unresolved or any(one.source == "read" for one in job.settings.values())
+    if parsed.leaves and not (told or parsed.rules or parsed.format in _TOLD_APART) and (whole.yaml or whole.toml):
         keys = ", ".join(dict.fromkeys(leaf.shown.split(".")[0] for leaf in parsed.leaves[:200]))
         raise job_error(source, f"holds no setting that is known: its keys are {keys[:100]}", _ANY_JOB)
     return job
 
 
+_TOLD_APART = frozenset({accelerate.NAME, deepspeed.NAME, hugging_face.NAME})  # by keys of their own, of which each may say auto
 _ANY_JOB = "Give a configuration dump, flags, the command that started the job, or a plain job.yaml with Megatron's own names."
 
 

@@ -216,3 +216,13 @@ def test_a_section_that_accelerate_would_not_look_at_is_not_written() -> None:
         text.replace("FSDP", "DEEPSPEED").replace("fsdp_config", "deepspeed_config").replace("fsdp_version: 2", "zero_stage: 0")
     )
     assert "zero_stage: 1" in done.patch(with_deepspeed, "accelerate.yaml", [Wanted(fixes=("MEM-04",))]).text
+
+
+def test_a_file_of_nemo_rl_that_changes_other_parts_alone_is_read_with_the_one_that_it_lies_on(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("policy:\n  megatron_cfg: {enabled: true, tensor_model_parallel_size: 2}\n")
+    (tmp_path / "top.yaml").write_text("defaults: ./base.yaml\ndata_plane: {enabled: true}\n")
+    assert read_job(tmp_path / "top.yaml").get("tensor_model_parallel_size") == 2
+
+
+def test_a_configuration_of_deepspeed_that_leaves_all_to_the_trainer_is_read() -> None:
+    assert parse_job('{"train_micro_batch_size_per_gpu": "auto", "autotuning": {"enabled": true}}').format == "deepspeed"

@@ -67,7 +67,7 @@ def _ranks(leaves: list[Leaf]) -> Iterator[Leaf]:
 
 def _without_denials(leaves: list[Leaf], text: JobText) -> Iterator[Leaf]:
     """Leaves without those that say false where another name of the same argument says more: a false one is left out of the command."""
-    names = {flag_name(flag): name for name, spec in text.table.specs.items() for flag in spec.keys_in(megatron_lm.NAME)}
+    names = {flag_name(flag): name for name, spec in text.table.specs.items() for flag in (name, *spec.keys_in(megatron_lm.NAME))}
     said = {names[leaf.key] for leaf in leaves if leaf.key in names and leaf.value not in (False, None)}
     yield from (leaf for leaf in leaves if leaf.value is not False or names.get(leaf.key) not in said)
 

@@ -81,9 +81,14 @@ def _read(text: JobText) -> Parsed | None:
         leaves = [leaf for leaf in text.overrides if leaf.value is not None]
         return Parsed(format=NAME, leaves=tuple(_translated(leaves)), notes=_MORE) if any(map(_ours, leaves)) else None
     tree = text.yaml
-    if tree is None or not any(key in _SECTIONS and isinstance(value, dict) for key, value in tree.data.items()) or "model" in tree.data:
+    if tree is None or "model" in tree.data:
+        return None
+    own = any(key in _SECTIONS and isinstance(value, dict) for key, value in tree.data.items())
+    if not own and "defaults" not in tree.data:
         return None
     found, said = _whole(text)
+    if not own and not any(map(_ours, found)):  # what it lies on may be of such a framework
+        return None
     return Parsed(format=NAME, leaves=tuple(_translated(found)), notes=(*tree.notes, *said), rules=tree.rules)
 
 
