@@ -175,6 +175,9 @@ def test_arguments_of_the_trainer_with_what_lies_around_them(command: str, tmp_p
     assert job.get("use_distributed_optimizer") is (True if "zero.json" in command else None)
     assert (job.format, job.unknown) == ("hugging-face", ())
     assert not any(one.source == "default" for one in job.settings.values())
+    (tmp_path / "run.sh").write_text(command.replace("train.yaml", "gone.yaml").replace("zero.json", "gone.json") + "\n")
+    lost = [note for note in read_job(tmp_path / "run.sh").notes if "gone." in note]
+    assert [note.endswith("what it sets is not known") for note in lost] == [True] * ("gone" in (tmp_path / "run.sh").read_text())
 
 
 def test_what_arguments_mean_is_not_what_settings_of_their_names_are() -> None:

@@ -135,6 +135,11 @@ L=4; (L=5)
 A=4 true; L=${A:-4}
 export L=4
 L=4; : L=5
+{ L=4; } > /dev/null 2>&1; : L=5
+if true; then L=4; fi >> /dev/null < /dev/null; M=5
+for i in 3 4; do L=$i; done 2> /dev/null; M=5
+while false; do L=5; done < /dev/null; L=4
+{ L=4; } <<< words; M=5
 """
 NOT_KNOWN = r"""
 L=7; printf -v L '%d' 4

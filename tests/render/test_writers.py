@@ -273,6 +273,9 @@ def test_a_light_page_is_small_and_a_whole_one_no_larger_than_plotly_packed() ->
     assert 'id="plotly"' not in light
     data = json.loads(gzip.decompress(base64.b64decode(re.findall(r'id="spans-timeline">(.*?)</script>', light)[0])))
     assert len(data["start"]) == len(COLUMNS.start_ns) + len(COLUMNS.gap_start_ns)
+    drawn = json.loads(gzip.decompress(base64.b64decode(re.findall(r'id="spans-timeline">(.*?)</script>', whole)[0])))
+    queued = [one * drawn["unit"] for one in drawn["queued"] if one >= 0]
+    assert queued == pytest.approx([ns for ns in COLUMNS.queued_ns if ns is not None], abs=drawn["unit"] / 2)
 
 
 def test_a_light_page_leaves_out_what_there_is_no_room_for_and_no_more() -> None:

@@ -383,6 +383,13 @@ def test_captures_of_different_length_are_brought_to_the_same_work() -> None:
     moved = {row.category: row.delta_ns for row in found.delta.categories}
     assert moved == {"launch_starved": 1_500_000, "compute:attention": 0}
     assert (found.delta.delta_ns, found.kernels) == (1_500_000, ())
+    facts = (
+        structs.replace(side, facts={"compute_busy_share": Fact(value=value, unit="share", status="measured")})
+        for side, value in ((base, 0.8), (new, 0.5))
+    )
+    busy = run(*facts, metric="compute_busy_share")
+    assert busy.comparability.normalised is not None
+    assert (busy.effect.base, busy.effect.new) == (0.8, 0.5)  # a share of a capture has no length
 
 
 def test_slower_kernels_are_not_more_work_and_unlike_ones_are_refused() -> None:
