@@ -95,6 +95,24 @@ class Switch(Strict, frozen=True, kw_only=True):
     left: str | None = None
 
 
+class Pieces(Strict, frozen=True, kw_only=True):
+    """Buckets whose fused kernels do in one what the bucket `inside` does piece by piece where they are gone."""
+
+    inside: str
+    least: Number
+    of: dict[str, Switch]
+
+
+class Alike(Strict, frozen=True, kw_only=True):
+    """Buckets that a GPU's clock makes take longer alike, by the same kernels; `spread` as a share of their common change."""
+
+    buckets: tuple[str, ...]
+    least: Number
+    spread: Number
+    slower: str
+    faster: str
+
+
 class CauseLimits(Strict, frozen=True, kw_only=True):
     """What is named first of a comparison, before longer categories: by the rule whose finding is new (or gone), the exchange's backend."""
 
@@ -104,6 +122,8 @@ class CauseLimits(Strict, frozen=True, kw_only=True):
     findings: dict[str, Switch]
     facts: dict[str, Switch]
     backends: dict[str, str]
+    pieces: Pieces
+    alike: Alike
 
 
 class Limits(Strict, frozen=True, kw_only=True):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from diagnose.document.comparison import FindingChange, OverlapChange, StepDelta
+from diagnose.document.comparison import FindingChange, KernelChange, OverlapChange, StepDelta
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.comparison import CauseLimits
 from diagnose.knowledge.templates import decimal, percent
 from diagnose.model.vocabulary import CommKind
+from diagnose.reason.compare.metrics import COMPUTE
 
 _MOST = 2  # causes that a headline names
+_SEVERAL = 2  # kinds of compute from which it can be told that all take longer alike
 EXCHANGE: Mapping[CommKind, str] = {
     "expert": "the EP all-to-all",
     "data": "DP collectives",
@@ -29,6 +31,7 @@ def causes(
     findings: Sequence[FindingChange],
     overlaps: Sequence[OverlapChange],
     limits: CauseLimits,
+    kernels: Sequence[KernelChange] = (),
 ) -> str:
     """Sentences about what explains at least `limits.share` of the step's change, the largest first.
 
@@ -36,8 +39,10 @@ def causes(
     """
     if delta is None or not delta.delta_ns:
         return ""
-    found = [*_exchanges(delta, overlaps, limits), *_switched(both, delta, findings, limits)]
-    if not any(ns >= limits.share.value * abs(delta.delta_ns) for ns, _ in found):
+    found = [*_exchanges(delta, overlaps, limits), *_switched(both, delta, findings, limits), *_in_pieces(delta, limits)]
+    if not _explained(found, delta, limits):
+        found = [*_alike(delta, kernels, limits)]
+    if not _explained(found, delta, limits):
         found = [(abs(delta.delta_ns), text) for text in (*_swapped(delta, overlaps, limits), *_facts(both, delta, limits))]
     worth = [(ns, text) for ns, text in found if ns >= limits.share.value * abs(delta.delta_ns)]
     return " ".join(f"{text}." for _, text in sorted(worth, key=lambda one: (-one[0], one[1]))[:_MOST])
@@ -58,6 +63,10 @@ def in_long_steps(findings: Sequence[FindingChange], change: float, limits: Caus
             found.append((bound, words.began if slower else words.ended))
     bound, said = max(found, default=(0, ""))
     return f"{said}: {decimal(bound / 1e6)} ms per step on the mean." if said and "{" not in said else ""
+
+
+def _explained(found: Sequence[tuple[int, str]], delta: StepDelta, limits: CauseLimits) -> bool:
+    return any(ns >= limits.share.value * abs(delta.delta_ns) for ns, _ in found)
 
 
 def _switched(
@@ -81,6 +90,36 @@ def _switched(
             yield bound or round(limits.share.value * abs(delta.delta_ns)) + 1, said.replace("{ranks}", _ranks(both[slower], one.id))
         elif degree is not None and one.new_bound_ns and one.base_bound_ns and change * delta.delta_ns > 0:
             yield abs(change), degree
+
+
+def _in_pieces(delta: StepDelta, limits: CauseLimits) -> Iterator[tuple[int, str]]:
+    """Fused kernels that one side alone has, where what they do runs piece by piece on the other."""
+    rows = {row.category: row for row in delta.categories}
+    pieces, slower = rows.get(f"{COMPUTE}{limits.pieces.inside}"), delta.delta_ns > 0
+    if pieces is None or pieces.delta_ns * delta.delta_ns <= 0:
+        return
+    for bucket, words in limits.pieces.of.items():
+        row = rows.get(f"{COMPUTE}{bucket}")
+        if row is None:
+            continue
+        fused, left = (row.base_ns, row.new_ns) if slower else (row.new_ns, row.base_ns)
+        grown, gone = abs(pieces.delta_ns), fused - left
+        if 2 * left <= fused and limits.pieces.least.value * grown <= gone <= grown:
+            yield grown - gone, words.began if slower else words.ended
+
+
+def _alike(delta: StepDelta, kernels: Sequence[KernelChange], limits: CauseLimits) -> Iterator[tuple[int, str]]:
+    """Compute that took another time by one factor, with the same kernels launched as often: the device's speed, not the program."""
+    alike = limits.alike
+    rows = [row for row in delta.categories if row.category.removeprefix(COMPUTE) in alike.buckets and row.base_ns > 0]
+    base, moved = sum(row.base_ns for row in rows), sum(row.delta_ns for row in rows)
+    others = any(one.bucket in alike.buckets and one.kind not in {"slower", "faster"} for one in kernels)
+    if len(rows) < _SEVERAL or others or abs(moved) < alike.least.value * base or moved * delta.delta_ns <= 0:
+        return
+    common = moved / base
+    if all(abs(row.delta_ns / row.base_ns - common) <= alike.spread.value * abs(common) for row in rows):
+        said = alike.slower if moved > 0 else alike.faster
+        yield abs(moved), said.replace("{times}", decimal(1 + common))
 
 
 def _number(side: Diagnosis, fact: str) -> float | None:

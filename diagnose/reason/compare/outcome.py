@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 
 from diagnose.document.comparison import (
     Category,
@@ -38,6 +40,7 @@ _CATEGORIES: Mapping[str, str] = {
     "idle": "idle time without a cause",
 }
 _LONGEST_NAME = 72
+_WORDS = re.compile(r"[\s<>(),]+")
 
 
 def category_title(name: str) -> str:
@@ -156,7 +159,8 @@ def outcome(
             part
             for part in (
                 in_long_steps(findings, by_mean[0], rules.limits.causes),
-                causes((base, new), delta, findings, overlaps, rules.limits.causes)
+                _divided(comparability) if effect.result in {"regression", "improvement"} else "",
+                causes((base, new), delta, findings, overlaps, rules.limits.causes, kernels)
                 if effect.result in {"regression", "improvement"}
                 else "",
                 _moved(effect.result, delta, kernels, overlaps, limits),
@@ -166,6 +170,12 @@ def outcome(
         ),
         reasons=reasons,
     )
+
+
+def _divided(comparability: Comparability) -> str:
+    """That the same batch is cut into another number of micro-batches, which launches everything more or less often."""
+    found = next((one for one in comparability.mismatches if one.name == "num_microbatches" and one.state == "noted"), None)
+    return f"A step has {found.new} micro-batches, no longer {found.base}." if found is not None else ""
 
 
 def _refusal(comparability: Comparability) -> str:
@@ -420,9 +430,30 @@ def _changed(one: KernelChange) -> str:
             f"{name}, launched {one.kind.replace('more', 'more often').replace('fewer', 'less often')} ({one.base_launches:,} → "
             f"{one.new_launches:,} per step)"
         )
+    if one.kind == "renamed" and name == brief(one.was or ""):
+        return f"{name} with other template arguments{_arguments(one.was or '', one.name)}"
     if one.kind == "renamed":
         return f"{name}, which takes the place of {brief(one.was or '')}"
     return f"{name}, which {'is new' if one.kind == 'new' else 'is gone' if one.kind == 'gone' else 'moved to another stream'}"
+
+
+def _arguments(was: str, name: str) -> str:
+    """The first few words in which two spellings of one kernel differ: " (128 → 64)"; empty where they differ in how many there are."""
+    before, after = ([word for word in _WORDS.split(text) if word] for text in (was, name))
+    found = [
+        pair
+        for kind, left, until, right, end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+        if kind == "replace" and until - left == end - right
+        for pair in zip(before[left:until], after[right:end], strict=True)
+    ]
+    said = dict.fromkeys(f"{_tail(old)} → {_tail(new)}" for old, new in found)
+    shown = ", ".join([text for text in said if len(text) <= _LONGEST_NAME / 2][:_SHOWN])
+    return f" ({shown})" if shown else ""
+
+
+def _tail(word: str) -> str:
+    """A word without the names around it."""
+    return word.rpartition("::")[2]
 
 
 # --- what weakens it --------------------------------------------------------------------------------------------------

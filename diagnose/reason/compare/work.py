@@ -261,6 +261,7 @@ def _common_ratio(here: _Amounts, there: _Amounts, limits: KernelLimits) -> floa
         if 2 * seen >= total:
             middle = ratio
             break
-    alike = sum(work for ratio, work in both if abs(ratio - middle) <= limits.amount_spread.value * middle)
+    near = limits.amount_spread.value * middle
+    alike = sum(work for ratio, work in both if abs(ratio - middle) <= near and abs(ratio - middle) < abs(ratio - 1))  # and not as before
     changed = not 1 / (1 + limits.amount_change.value) <= middle <= 1 + limits.amount_change.value
     return middle if changed and alike >= limits.common_share.value * total else None

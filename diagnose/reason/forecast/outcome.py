@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -23,10 +24,11 @@ from diagnose.reason.forecast.changes import ENDS, End, changed, touches
 from diagnose.reason.forecast.contention import settled
 from diagnose.reason.forecast.questions import Question
 from diagnose.reason.forecast.ranks import Variant
-from diagnose.reason.forecast.select import selected
+from diagnose.reason.forecast.select import described, selected
 
 MOVING = ("detach", "interleave", "delay")  # what lets operations run side by side that did not
 _NOTHING_THERE = "Nothing in these steps is what it speaks of."
+_ONE_VALUE = re.compile(r"(?P<name>bucket|cause|comm|exchange|role|phase|operation|backend) = '[^']*'")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +96,14 @@ class Replays:
             reason = _NOTHING_THERE
         if not reason:
             return None
-        return Refused(question=question.id, reason=reason, next_step=question.next_step)
+        return Refused(question=question.id, reason=reason, next_step=question.next_step or self._known_values(question))
+
+    def _known_values(self, question: Question) -> str:
+        """Which values there are of what a question names one of that is not there."""
+        found = [_ONE_VALUE.fullmatch(change.select) for change in question.changes]
+        names = dict.fromkeys(one["name"] for one in found if one is not None)
+        told = {name: described(self.graph, {name})[name].drop_nulls().unique().sort().to_list() for name in names}
+        return " ".join(f"Here {name} is one of {', '.join(map(str, values))}." for name, values in told.items() if values)
 
     def _outcome(self, questions: Sequence[Question]) -> Outcome:
         now = sum(self.now.lengths)

@@ -17,7 +17,7 @@ from diagnose.model.vocabulary import FixState, Level, Wall
 from diagnose.reason.compare.baselines import NOT_TOLD
 from diagnose.reason.compare.comparable import environment
 from tests.builders.cases import for_each
-from tests.builders.compared import SETTINGS, capture, document, job, kernel
+from tests.builders.compared import SETTINGS, capture, document, job, kernel, sequence
 from tests.builders.comparing import RULES, compare, describe, differing, fingerprint, settings
 
 STEPS = ({"attention": 1_000_000},) * 4
@@ -274,6 +274,49 @@ def test_the_headline_has_the_figures_and_names_a_bucket_with_its_kernel() -> No
         "Compute in attention grew by 3.00 ms (10.0 → 13.0 ms), mostly flash_fwd, slower per launch (1,000.0 → 1,300.0 µs)."
         in run(base, new).outcome.moved
     )
+
+
+FUSED = ({"dense_gemm": 30_000_000, "norm": 2_000_000, "elementwise": 500_000},) * 4
+CHAINS = ({"dense_gemm": 30_000_000, "elementwise": 17_500_000},) * 4
+COMPUTES = ({"dense_gemm": 15_000_000, "expert_gemm": 20_000_000, "attention": 10_000_000, "optimizer": 2_000_000},) * 4
+THROTTLED = ({"dense_gemm": 15_950_000, "expert_gemm": 21_150_000, "attention": 10_500_000, "optimizer": 2_000_000},) * 4
+ONE_SLOWER = ({"dense_gemm": 15_000_000, "expert_gemm": 22_600_000, "attention": 10_000_000, "optimizer": 2_000_000},) * 4
+
+
+@for_each(
+    "base, new, begins",
+    (FUSED, CHAINS, "Norms run as chains of elementwise kernels, no longer fused. Compute in elementwise grew by 17.0 ms"),
+    (CHAINS, FUSED, "Norms run fused now, no longer as chains of elementwise kernels. Compute in elementwise shrank by 17.0 ms"),
+    (FUSED, ({**FUSED[0], "elementwise": 17_500_000},) * 4, "Compute in elementwise grew"),  # the norms are as they were
+    (COMPUTES, THROTTLED, "GEMMs and attention take 1.06 times as long, all alike and by the same kernels, as they do at a lower clock"),
+    (THROTTLED, COMPUTES, "GEMMs and attention take 0.945 times as long, all alike and by the same kernels, as they do at a higher clock"),
+    (COMPUTES, ONE_SLOWER, "Compute in expert gemm grew"),
+)
+def test_a_fusion_that_is_lost_and_a_lower_clock_are_named_before_what_grew(base: Any, new: Any, begins: str) -> None:
+    assert run(document(base), document(new)).outcome.moved.startswith(begins)
+
+
+def test_other_kernels_are_no_other_clock() -> None:
+    longer = {"dense_gemm": 1_063_333, "expert_gemm": 1_057_500, "attention": 1_050_000}
+    base = [kernel(f"{name}_a", cells // 1_000_000, 1_000_000, bucket=name) for name, cells in COMPUTES[0].items()]
+    new = [kernel(f"{name}_b", cells // 1_000_000, longer.get(name, 1_000_000), bucket=name) for name, cells in COMPUTES[0].items()]
+    moved = run(document(COMPUTES, kernels=sequence(base)), document(THROTTLED, kernels=sequence(new))).outcome.moved
+    assert "clock" not in moved
+    assert "expert gemm grew" in moved
+
+
+def test_a_kernel_of_which_only_template_arguments_differ_says_which() -> None:
+    name = "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cutlass::gemm::GroupProblemShape, cute::C<128>, cute::C<{}>>>(int)"
+    base = document(
+        ({"attention": 10_000_000},) * 4, kernels=sequence([kernel(name.format(128), 10, 1_000_000), kernel("flash_fwd", 10, 9)])
+    )
+    new = document(({"attention": 13_000_000},) * 4, kernels=sequence([kernel(name.format(64), 10, 1_300_000), kernel("flash_fwd", 10, 9)]))
+    assert "mostly cutlass::device_kernel<…> with other template arguments (128 → 64)." in run(base, new).outcome.moved
+
+
+def test_another_number_of_micro_batches_is_said_first() -> None:
+    base, new = document(BOTH, job=job(num_microbatches=2)), document(WORSE, job=job(num_microbatches=4, micro_batch_size=2))
+    assert run(base, new).outcome.moved.startswith("A step has 4 micro-batches, no longer 2. Exposed communication grew")
 
 
 def exchange(busy: int, exposed: int, backend: str = "nccl") -> Communication:

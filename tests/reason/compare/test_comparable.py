@@ -345,6 +345,14 @@ def test_another_amount_of_work_is_told_from_launches_and_what_they_do(case: str
     assert set(noted(agreed)) == {name for _, name in wanted}
 
 
+def test_a_layer_more_that_is_computed_again_is_no_other_amount_of_work() -> None:
+    """What is launched as often as before did not change alike with what is launched a tenth more."""
+    same = (("dgrad", "dense_gemm", 18, 250_000), ("flash_bwd", "attention", 8, 900_000), UPDATE)
+    base = of(("grouped", "expert_gemm", 36, 600_000), ("norm", "norm", 40, 40_000), *same)
+    new = of(("grouped", "expert_gemm", 41, 600_000), ("norm", "norm", 45, 40_000), *same)
+    assert run(base, new).comparability.comparable
+
+
 @for_each(
     "times, attention, said, back",
     ("often", 1, "are launched 1.50 times as often per step", "are launched 0.67 times as often per step"),

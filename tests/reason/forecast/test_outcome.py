@@ -275,6 +275,11 @@ def test_a_question_about_nothing_that_is_there_is_refused(rules: ForecastRules)
     refused = Replays(graph(), rules).unanswered(question("router", "bucket = 'router'"))
     assert refused is not None
     assert refused.reason == made._NOTHING_THERE
+    there = sorted(graph().nodes["bucket"].drop_nulls().unique().cast(pl.String).to_list())
+    assert refused.next_step == f"Here bucket is one of {', '.join(there)}."
+    several = Replays(graph(), rules).unanswered(question("several", "bucket = 'router' AND us > 5"))
+    assert several is not None
+    assert several.next_step == ""
 
 
 def test_a_timeline_of_what_was_replayed(rules: ForecastRules) -> None:
