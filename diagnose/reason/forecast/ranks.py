@@ -86,7 +86,7 @@ def evened(met: Met, late: int, likes: Collection[int]) -> Variant | str:
 def evened_all(met: Met, likes: Mapping[int, Collection[int]]) -> Variant | str:
     """The same of several late ranks, each with its likes."""
     if not likes:
-        return "No captured rank is known to keep the others waiting."
+        return "No captured rank is known, by collectives that were matched, to keep the others waiting."
     graphs, whys = met.graphs, []
     for late, others in likes.items():
         variant = evened(replace(met, graphs=graphs), late, others)
@@ -98,8 +98,16 @@ def evened_all(met: Met, likes: Mapping[int, Collection[int]]) -> Variant | str:
 
 
 def likes_of_late(ranks: Ranks | None) -> dict[int, tuple[int, ...]]:
-    """By late rank its likes, which are not late: those that a comparison of the ranks names, always or mostly the last."""
-    late = {one.rank for one in (ranks.late if ranks else ()) if one.rank is not None and one.pattern != "rotating"}
+    """By late rank its likes, which are not late: those that a comparison of the ranks names, always or mostly the last.
+
+    Not those that are known by their own time alone, in a pipeline: its transfers are not matched, so that nothing tells which of the other
+    stages' work follows on theirs.
+    """
+    late = {
+        one.rank
+        for one in (ranks.late if ranks else ())
+        if one.rank is not None and one.pattern != "rotating" and set(one.kinds) != {"pipeline"}
+    }
     return {
         rank: tuple(other for other in group.ranks if other not in late)
         for group in (ranks.groups if ranks else ())

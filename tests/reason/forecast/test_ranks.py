@@ -4,7 +4,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import polars as pl
 import pytest
@@ -17,7 +18,7 @@ from diagnose.pipeline import whatif
 from diagnose.reason.forecast.outcome import Replays
 from diagnose.reason.forecast.plan import Search
 from diagnose.reason.forecast.questions import Free, rank_questions
-from diagnose.reason.forecast.ranks import Variant, balanced, evened, faster_link, in_step, job_step, mean_steps
+from diagnose.reason.forecast.ranks import Variant, balanced, evened, faster_link, in_step, job_step, likes_of_late, mean_steps
 from fixtures.rank_forecast import rank_forecasts
 from tests.builders.graphs import small_graph
 from tests.builders.simulated import traces
@@ -74,6 +75,15 @@ def test_a_late_rank_takes_what_its_likes_take() -> None:
     assert isinstance(fast, Variant)
     assert fast.graphs[0].nodes.equals(found.graphs[0].nodes)  # what is shorter stays
     assert evened(found, 1, [7]) == "Rank 1 has no peer rank among those that can be replayed."
+
+
+def test_a_rank_that_is_late_by_its_own_time_alone_is_not_evened() -> None:
+    """In a pipeline no transfer is matched, and nothing tells what of the other stages' work follows on its own."""
+    groups = (SimpleNamespace(ranks=(0, 1)), SimpleNamespace(ranks=(2, 3)))
+    told = {"pattern": "always", "rank": 1}
+    by = {kinds: SimpleNamespace(late=(SimpleNamespace(kinds=kinds, **told),), groups=groups) for kinds in (("pipeline",), ("data",))}
+    assert likes_of_late(cast("Any", by["pipeline",])) == {}
+    assert likes_of_late(cast("Any", by["data",])) == {1: (0,)}
 
 
 def test_host_work_before_a_collective_is_work_too() -> None:
