@@ -44,6 +44,26 @@ def test_a_stall_every_third_step_is_a_class_named_by_its_cause_and_its_range() 
     assert abs(found.long.per_step_ns - 10 * MS) < MS
 
 
+def test_a_range_in_which_the_host_always_waits_is_not_what_made_the_long_steps_long() -> None:
+    """Every step pauses inside one range, every third longer inside another: only the second explains these."""
+    items: list[Item] = []
+    spans: list[Span] = []
+    now = 10 * MS
+    for number in range(9):
+        begin, extra = now, 12 if number % 3 == 2 else 0
+        for place, (text, pause) in enumerate((("always", 10), ("at times", extra))):
+            items += [run("gemm", now + k * MS, now + (k + 1) * MS, now + k * MS - 1500) for k in range(5)]
+            now += 5 * MS
+            spans.append(Span(text=text, start=now - 1000, end=now + pause * MS - 2000 * (place + 1)))
+            now += pause * MS
+        items.append(run("gemm", now, now + MS, now - 1500))
+        now += MS
+        spans.append(Span(text=f"step {number}", start=begin - 1600, end=now - 1600))
+    (device,) = scene(items, [span for span in spans if span.end is None or span.end > span.start]).measure()
+    assert device.classes.long is not None
+    assert (device.classes.long.n, device.classes.long.range) == (3, "at times")
+
+
 def test_without_a_range_around_the_stall_the_cause_is_said_alone() -> None:
     found = steps([0, 0, 30] * 3, loader=None)
     assert found.long is not None

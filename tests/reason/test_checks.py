@@ -122,7 +122,10 @@ def test_checks_of_one_framework_are_not_asked_of_the_other_and_what_is_missing_
 def test_the_platform_comes_from_the_command_line_or_the_job_and_without_it_checks_are_not_assessed() -> None:
     change = {"model__moe_token_dispatcher_type": "flex", "model__moe_flex_dispatcher_backend": "deepep", "model__moe_router_dtype": "fp32"}
     assert not report(platform="h100", **change).failed
-    assert result(report(platform="gb200", **change), "deepep-on-unsupported-gpu").group == "silently_off"
+    off = result(report(platform="gb200", **change), "deepep-on-unsupported-gpu")
+    assert off.group == "silently_off"
+    told = [(one.name, one.value) for one in off.settings if one.source == "platform"]
+    assert told == [("platform", "gb200"), ("gpu_compute_major", 10)]
     own = check(parse_job("platform: gb200\nmodel: {moe_token_dispatcher_type: flex, moe_flex_dispatcher_backend: deepep}\n"), BOOK, TOOL)
     assert own.platform == "gb200"
     assert "deepep-on-unsupported-gpu" in {one.id for one in own.results}
