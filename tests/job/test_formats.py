@@ -100,6 +100,9 @@ def test_traits_of_the_example_dumps_and_of_a_variant() -> None:
     assert b1.settings["num_layers"].key == "model.transformer.num_layers"
     assert (c.get("vision_depth"), c.get("vision_deepstack_visual_indexes")) == (27, ("8", "16", "24"))
     assert c.settings["vision_depth"].key == "model.vision_config.config_dict.depth"
+    wrapped = parse_job("model: {vision_config: {_target_: a.B.from_dict, config_dict: {depth: 27}, other: {depth: 5}}}\n")
+    assert wrapped.get("vision_depth") == 27
+    assert any("vision_config.other.depth" in key for key in wrapped.unknown)
     assert c.get("dataset_target") == "megatron.bridge.data.vlm_datasets.mock_provider.MockVLMConversationProvider"
 
 
