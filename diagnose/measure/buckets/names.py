@@ -24,6 +24,9 @@ READ = 2  # of the identifiers among a carrier's template arguments: what it car
 _MODULE = r"^kernel_cutlass_[a-z0-9_]*?kernel[a-z0-9_]*?_([a-z0-9_]+)[A-Z]"  # where CuTe's class lies, glued to the kernel's own name
 # What CuTe and compilers add to a name: the types of its arguments, the number of a clone.
 _COMPILED = r"_object_at_.*|_[Tt]ensor(?:ptr|o[^p]|gmem|000).*|\[clone.*"
+_GUARD = r"^(?:typename )?std::enable_if<.*?>::type "  # what a template's condition leaves before the function's name
+# Triton's name with the constants that it was compiled for behind it: NAME_value, in capitals.
+_CONSTANTS = r"^(\w*_kernel)_[A-Z]{2,}[A-Z0-9]*_\w+"
 _NESTED = 4  # parentheses within parentheses that are taken out of template arguments
 # Among template arguments: types, and wrappers that let a kernel be compiled for one architecture only.
 _SILENT = (
@@ -72,7 +75,9 @@ def _function_and_template(symbol: str) -> tuple[str, str]:
 
 
 def normalised(names: pl.Series) -> pl.Series:
-    """`names` in one spelling: no leading `void`, no unnamed namespaces, no casts before literals, `>>` without blanks."""
+    """`names` in one spelling: no leading `void` or condition, no constants behind a kernel's name, no unnamed namespaces, no casts before
+    literals, `>>` without blanks.
+    """
     frame = pl.DataFrame({"name": names.cast(pl.String)})
     mangled = frame["name"].str.starts_with("_Z").fill_null(value=False)
     if mangled.any():
@@ -83,6 +88,8 @@ def normalised(names: pl.Series) -> pl.Series:
         pl.col("name")
         .str.replace(r"\.kd$", "")
         .str.replace(r"^void ", "")
+        .str.replace(_GUARD, "")
+        .str.replace(_CONSTANTS, "${1}")
         .str.replace_all(r"\(anonymous namespace\)::|<unnamed>::|_GLOBAL__N_\w*::", "")
         .str.replace_all(r"\(bool\)1", "true")
         .str.replace_all(r"\(bool\)0", "false")
@@ -134,7 +141,7 @@ def words_of(names: pl.Series, taxonomy: Taxonomy) -> pl.Series:
     Its function's, or its template arguments' where the function only carries them.
     """
     head = pl.col("name").str.extract(r"^([^<(]*)")
-    frame = pl.DataFrame({"name": names.str.replace(r"^(?:typename )?std::enable_if<.*?>::type ", "")}).select(
+    frame = pl.DataFrame({"name": names}).select(
         "name",
         head.str.extract(r"([^\s:]*)\s*$")
         .str.replace(_COMPILED, "")
