@@ -255,7 +255,7 @@ _YAML = re.compile(r"""(---|%YAML|\{|- |(["']).*\2\s*:(\s|$)|[^\s"'{\[#][^\s:=]*
 _TABLE = re.compile(r"\[{1,2}[\w.\"' -]+\]{1,2}\s*(#.*)?")
 _ENTRY = re.compile(r"[\w.\"'-]+\s*=\s*\S")
 _SHELL = re.compile(
-    r"#!|(export|declare|set|source|cd|module|srun|sbatch|mpirun|torchrun|python[\d.]*|uv|env|nsys|bash|sh|eval|if|for|accelerate|deepspeed|swift|megatron|llamafactory-cli|axolotl|trl)\b(?!\s*:)"
+    r"#!|\w+\s*\(\)\s*\{|(function|trap|ulimit|mkdir|echo|mapfile|docker|singularity|apptainer|export|declare|set|source|cd|module|srun|sbatch|mpirun|torchrun|python[\d.]*|uv|env|nsys|bash|sh|eval|if|for|accelerate|deepspeed|swift|megatron|llamafactory-cli|axolotl|trl)\b(?!\s*:)"
     r"|[A-Z_][A-Z0-9_]*\+?="
 )
 

@@ -226,3 +226,20 @@ def test_a_file_of_nemo_rl_that_changes_other_parts_alone_is_read_with_the_one_t
 
 def test_a_configuration_of_deepspeed_that_leaves_all_to_the_trainer_is_read() -> None:
     assert parse_job('{"train_micro_batch_size_per_gpu": "auto", "autotuning": {"enabled": true}}').format == "deepspeed"
+
+
+def test_a_fork_that_counts_experts_in_a_flag_of_its_own_is_not_said_to_have_none() -> None:
+    job = parse_job(f"torchrun --nproc-per-node 8 pretrain_gpt.py {FLAGS} --moe-num-experts=64 --moe-top-k=1\n")
+    assert (job.get("num_moe_experts"), "num_moe_experts" in job.unresolved, job.get("num_layers")) == (None, True, 4)
+    assert "num_moe_experts" not in parse_job(f"torchrun --nproc-per-node 8 pretrain_gpt.py {FLAGS}\n").unresolved
+
+
+def test_a_script_that_starts_an_unknown_program_is_refused_with_its_name() -> None:
+    with pytest.raises(JobFileError, match=r"starts pipeline_run\.py, of whose arguments none is known"):
+        parse_job("#!/bin/bash\nsrun torchrun --nproc-per-node 4 tools/pipeline_run.py configs/sft.yaml super\n")
+
+
+@for_each("first", "function calc() {", "calc() {", "mkdir -p logs; {")
+def test_a_script_of_functions_is_no_yaml(first: str) -> None:
+    with pytest.raises(JobFileError, match="holds no command that starts a training"):
+        parse_job(f"{first}\n  python - <<EOF\nif total > 0:\n    print(1)\nEOF\n}}\n")

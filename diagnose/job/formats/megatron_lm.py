@@ -42,6 +42,8 @@ def _read(text: JobText) -> Parsed | None:
     ours, said = _set_by_trainer(leaves, sized=any(leaf.key == "world_size" for leaf in text.command.around))
     if not (_PROGRAM.search(text.command.program) or any(leaf.key in _CORE for leaf in leaves)):
         open_ended = True  # another program, which has some flags of the same names
+    if any(leaf.key.startswith("moe_") for leaf in leaves) and not any(leaf.key == "num_experts" for leaf in leaves):
+        leaves.append(Leaf(key="num_experts", shown="--num-experts", value=UNRESOLVED, known=True))  # a fork says it in a flag of its own
     own = DEEPSPEED if any(leaf.key == "deepspeed" for leaf in leaves) else NAME
     return parsed_command(text.command, text.source, format_=own, leaves=[*leaves, *ours], notes=[*notes, *said], open_ended=open_ended)
 
