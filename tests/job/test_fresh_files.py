@@ -170,6 +170,8 @@ def test_the_roles_that_train_in_roll_and_areal_tell_their_sizes() -> None:
         "cluster: {n_nodes: 1, n_gpus_per_node: 8}\nactor: {backend: 'megatron:d2p2t1c2', path: x}\nrollout: {backend: 'sglang:d4'}\n"
     )
     assert [areal.get(name) for name in ("world_size", "pipeline_model_parallel_size", "context_parallel_size")] == [8, 2, 2]
+    folded = parse_job("actor: {backend: 'megatron:(attn:d1p6t1c1|ffn:d1p6t1e2)', path: x}\n")
+    assert [folded.get(name) for name in ("world_size", "pipeline_model_parallel_size", "expert_model_parallel_size")] == [6, 6, 2]
     assert parse_job("actor: {backend: 'fsdp:d8', path: x}\n").get("tensor_model_parallel_size") is None
 
 
@@ -243,3 +245,7 @@ def test_a_script_that_starts_an_unknown_program_is_refused_with_its_name() -> N
 def test_a_script_of_functions_is_no_yaml(first: str) -> None:
     with pytest.raises(JobFileError, match="holds no command that starts a training"):
         parse_job(f"{first}\n  python - <<EOF\nif total > 0:\n    print(1)\nEOF\n}}\n")
+
+
+def test_of_two_names_of_torchtitans_compilation_the_newer_counts_for_the_other_is_not_looked_at() -> None:
+    assert parse_job("[training]\nseq_len = 2048\ncompile = false\n[compile]\nenable = true\n").get("torch_compile") is True

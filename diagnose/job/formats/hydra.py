@@ -54,7 +54,9 @@ _RECOMPUTE = "policy.megatron_cfg."
 _SECTIONS = frozenset({"policy", "grpo", "actor_rollout_ref", "dpo", "sft", "distillation", "cluster", "actor_train", "actor"})
 _MAPPED = re.compile(r"list\(range\(\s*(\d{1,6})\s*,\s*(\d{1,6})\s*\)\)")  # ROLL: the devices of a role
 _LETTERS = {"d": "data_parallel_size", "t": "tensor_model_parallel_size", "p": "pipeline_model_parallel_size", "c": "context_parallel_size"}
-_BACKEND = re.compile(r"(megatron|fsdp|archon):((?:[dtpce]\d{1,5})+)")  # AReaL: how a role is spread over its devices
+_BACKEND = re.compile(
+    r"(megatron|fsdp|archon):(?:\(attn:)?((?:[dtpce]\d{1,5})+)(?:\|ffn:((?:[dtpce]\d{1,5})+)\))?"
+)  # AReaL: how a role is spread over its devices
 
 
 def _read(text: JobText) -> Parsed | None:
@@ -212,6 +214,10 @@ def _spread(by_key: Mapping[str, Leaf]) -> Iterable[Leaf]:
     for letter, name in _LETTERS.items() if spread[1] == "megatron" else ():
         if letter != "d":
             yield replace(backend, key=name, value=sizes.get(letter, 1), forced=False)
+    experts = {letter: int(number) for letter, number in re.findall(r"([et])(\d+)", spread[3] or "")}
+    for letter, name in (("e", "expert_model_parallel_size"), ("t", "expert_tensor_parallel_size")):
+        if letter in experts:
+            yield replace(backend, key=name, value=experts[letter], forced=False)
 
 
 READER = Reader(name=NAME, read=_read)
