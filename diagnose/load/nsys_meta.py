@@ -289,11 +289,11 @@ _OF_CUDA = (2, 6, 7, 8)  # of ENUM_CUPTI_OVERHEAD_TYPE: compiler, module loading
 def overhead(source: Source) -> pl.DataFrame | None:
     """The profiler's own spans (start, end), less what CUDA spends itself; None where none are recorded."""
 
-    def own(frame: pl.DataFrame) -> pl.DataFrame:
+    def spans(frame: pl.DataFrame) -> pl.DataFrame:
         return frame.filter(~pl.col("overheadType").is_in(_OF_CUDA).fill_null(value=False)).select("start", "end")
 
     tables = [name for name in (PROFILER_OVERHEAD, OVERHEAD) if source.columns(name)]
-    parts = [part for name in tables for part in source.rows(name, {"start": "int", "end": "int", "overheadType": "int"}, own).parts]
+    parts = [part for name in tables for part in source.rows(name, {"start": "int", "end": "int", "overheadType": "int"}, spans).parts]
     return pl.concat(parts) if parts else None
 
 
