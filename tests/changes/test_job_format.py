@@ -42,8 +42,8 @@ def probed(program: ProgramCopy) -> ProgramCopy:
     """The copy with one format more."""
     program.write(f"{FORMATS}/probeworks.py", READER)
     table = f"{FORMATS}/__init__.py"
-    program.replace(table, "    plain,\n", "    plain,\n    probeworks,\n")
-    program.replace(table, "in (torchtitan, ", "in (probeworks, torchtitan, ")
+    program.replace(table, "\n    plain,\n", "\n    plain,\n    probeworks,\n")
+    program.replace(table, "        torchtitan,\n", "        probeworks,\n        torchtitan,\n")
     program.append("trace_rules/job_formats.yaml", RECORD)
     for setting, key in (("tensor_model_parallel_size", "shards"), ("context_parallel_size", "context"), ("seq_length", "window")):
         settings = program.read("trace_rules/job_settings.yaml")
@@ -102,8 +102,11 @@ def test_a_format_that_the_table_does_not_know_is_an_error(program: ProgramCopy)
 def test_every_format_has_a_record_and_a_reader_and_no_other_file_names_it() -> None:
     assert set(READERS) == set(load_job_settings().formats)
     assert list(READERS)[-1] == "plain", "any map of keys can be a plain job file"
-    for name, row in load_job_settings().formats.items():
-        assert (row.keys_are is None) == (not any(spec.keys_in(name) for spec in load_job_settings().specs.values())), name
+    formats = load_job_settings().formats
+    for name, row in formats.items():
+        own = any(spec.keys_in(name) for spec in load_job_settings().specs.values())
+        assert row.keys_are is not None or not own, name
+        assert own or row.keys_are in (None, formats[row.frameworks[0]].keys_are), f"{name}: in the keys of the framework, or in none"
     schema = json_schema(JobRead, walls=(), job_formats=tuple(load_job_settings().formats))
     assert schema["$defs"]["JobRead"]["properties"]["format"]["enum"] == sorted(READERS)
     ordinary = {"plain", "overrides", "recipe"}  # words that mean other things elsewhere

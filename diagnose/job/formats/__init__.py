@@ -11,6 +11,7 @@ from diagnose.job.formats import (
     hugging_face,
     hydra,
     megatron_bridge,
+    megatron_deepspeed,
     megatron_lm,
     nemo,
     overrides,
@@ -32,8 +33,9 @@ READERS: Mapping[str, Reader] = {
         deepspeed,
         accelerate,
         hugging_face,
+        megatron_deepspeed,
         megatron_lm,
         megatron_bridge,
         plain,
     )
-} | {megatron_lm.READER_OF_DEEPSPEED.name: megatron_lm.READER_OF_DEEPSPEED}
+}

@@ -15,7 +15,10 @@ from diagnose.knowledge.settings import ForeignJob
 
 def refuse_foreign(text: JobText) -> None:
     """Raise JobFileError for a tree of keys that is a configuration of such a framework: plain YAML would take any map."""
-    tree = text.yaml or text.toml
+    try:
+        tree = text.yaml or text.toml
+    except JobFileError:  # no tree of keys: a reader knows the text otherwise, or says what is wrong with it
+        return
     if tree is None:
         return
     found = next((one for one in text.table.foreign if any(_holds_all(tree.data, keys) for keys in one.keys)), None)

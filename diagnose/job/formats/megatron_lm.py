@@ -18,7 +18,6 @@ from diagnose.job.text import JobText, Tree, leaves_of, line_of, plain_value
 from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name
 
 NAME = "megatron-lm"
-DEEPSPEED = "megatron-deepspeed"  # a fork with flags of an older Megatron-LM, and experts and optimizers of its own
 _SECTIONS = ("MODEL_ARGS", "ENV_VARS")
 _CORE = frozenset({
     "num_layers", "hidden_size", "num_attention_heads", "micro_batch_size", "tensor_model_parallel_size", "pipeline_model_parallel_size",
@@ -44,8 +43,7 @@ def _read(text: JobText) -> Parsed | None:
         open_ended = True  # another program, which has some flags of the same names
     if any(leaf.key.startswith("moe_") for leaf in leaves) and not any(leaf.key == "num_experts" for leaf in leaves):
         leaves.append(Leaf(key="num_experts", shown="--num-experts", value=UNRESOLVED, known=True))  # a fork says it in a flag of its own
-    own = DEEPSPEED if any(leaf.key == "deepspeed" for leaf in leaves) else NAME
-    return parsed_command(text.command, text.source, format_=own, leaves=[*leaves, *ours], notes=[*notes, *said], open_ended=open_ended)
+    return parsed_command(text.command, text.source, format_=NAME, leaves=[*leaves, *ours], notes=[*notes, *said], open_ended=open_ended)
 
 
 # --- YAML -------------------------------------------------------------------------------------------------------------
@@ -162,4 +160,3 @@ def _keys(spec: SettingSpec, table: JobSettings) -> Iterator[Key]:
 
 
 READER = Reader(name=NAME, read=_read, keys=_keys, editor=lambda text: map_editor(text) or flag_editor(text))
-READER_OF_DEEPSPEED = Reader(name=DEEPSPEED, read=lambda _text: None, keys=_keys)  # scripts are read above, and told by their --deepspeed
