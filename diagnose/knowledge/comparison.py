@@ -85,7 +85,8 @@ class Switch(Strict, frozen=True, kw_only=True):
     """What it means that one run alone has a finding, or a fact above nought.
 
     The words where the new run has it, and where the base had it; and where there is more or less of it: of a finding by its bound on
-    either side, or by what the fact `left` (ns) is on the side without the finding, of a fact in ns by its own change.
+    either side, or by what the fact `left` (ns) is on the side without the finding, of a fact in ns by its own change. `effect`: it may
+    come of another change (a graph that is gone), and is told only where none is known.
     """
 
     began: str
@@ -93,6 +94,7 @@ class Switch(Strict, frozen=True, kw_only=True):
     more: str | None = None
     less: str | None = None
     left: str | None = None
+    effect: bool = False
 
 
 class Pieces(Strict, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from diagnose.document.comparison import FindingChange, KernelChange, OverlapChange, StepDelta
 from diagnose.document.diagnosis import Diagnosis
@@ -39,13 +39,19 @@ def causes(
     """
     if delta is None or not delta.delta_ns:
         return ""
-    found = [*_exchanges(delta, overlaps, limits), *_switched(both, delta, findings, limits), *_in_pieces(delta, limits)]
-    if not _explained(found, delta, limits):
-        found = [*_alike(delta, kernels, limits)]
-    if not _explained(found, delta, limits):
-        found = [(abs(delta.delta_ns), text) for text in (*_swapped(delta, overlaps, limits), *_facts(both, delta, limits))]
-    worth = [(ns, text) for ns, text in found if ns >= limits.share.value * abs(delta.delta_ns)]
-    return " ".join(f"{text}." for _, text in sorted(worth, key=lambda one: (-one[0], one[1]))[:_MOST])
+    whole = abs(delta.delta_ns)
+    switched = [*_switched(both, delta, findings, limits)]
+    stages: tuple[Iterable[tuple[int, str]], ...] = (
+        (*_exchanges(delta, overlaps, limits), *(said for said, effect in switched if not effect), *_in_pieces(delta, limits)),
+        _alike(delta, kernels, limits),
+        ((whole, text) for text in (*_swapped(delta, overlaps, limits), *_facts(both, delta, limits))),
+        (said for said, effect in switched if effect),
+    )
+    for stage in stages:
+        worth = [(ns, text) for ns, text in stage if ns >= limits.share.value * whole]
+        if worth:
+            return " ".join(f"{text}." for _, text in sorted(worth, key=lambda one: (-one[0], one[1]))[:_MOST])
+    return ""
 
 
 def in_long_steps(findings: Sequence[FindingChange], change: float, limits: CauseLimits) -> str:
@@ -65,15 +71,12 @@ def in_long_steps(findings: Sequence[FindingChange], change: float, limits: Caus
     return f"{said}: {decimal(bound / 1e6)} ms per step on the mean." if said and "{" not in said else ""
 
 
-def _explained(found: Sequence[tuple[int, str]], delta: StepDelta, limits: CauseLimits) -> bool:
-    return any(ns >= limits.share.value * abs(delta.delta_ns) for ns, _ in found)
-
-
 def _switched(
     both: tuple[Diagnosis, Diagnosis], delta: StepDelta, findings: Sequence[FindingChange], limits: CauseLimits
-) -> Iterator[tuple[int, str]]:
-    """Findings of one side alone, and those of which there is more or less. One without a bound of its own counts as all of the change,
-    behind whatever has one.
+) -> Iterator[tuple[tuple[int, str], bool]]:
+    """Findings of one side alone, and those of which there is more or less, each with whether it may be the effect of another cause.
+
+    One without a bound of its own counts as all of the change, behind whatever has one.
     """
     for one in findings:
         words = limits.findings.get(one.id)
@@ -87,9 +90,10 @@ def _switched(
             if degree is not None and words.left is not None and _number(both[not slower], words.left):
                 said = degree
             bound = one.new_bound_ns if slower else one.base_bound_ns
-            yield bound or round(limits.share.value * abs(delta.delta_ns)) + 1, said.replace("{ranks}", _ranks(both[slower], one.id))
+            least = round(limits.share.value * abs(delta.delta_ns)) + 1
+            yield (bound or least, said.replace("{ranks}", _ranks(both[slower], one.id))), words.effect
         elif degree is not None and one.new_bound_ns and one.base_bound_ns and change * delta.delta_ns > 0:
-            yield abs(change), degree
+            yield (abs(change), degree), words.effect
 
 
 def _in_pieces(delta: StepDelta, limits: CauseLimits) -> Iterator[tuple[int, str]]:
