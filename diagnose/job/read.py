@@ -74,11 +74,17 @@ def parse_job(
     refuse_foreign(whole)
     parsed = _first_read(whole)
     job = settle(replace(parsed, leaves=(*parsed.leaves, *parse_overrides(overrides))), table, source)
-    told = job.unresolved or any(one.source == "read" for one in job.settings.values())
+    told = job.unresolved or any(one.source == "read" for one in job.settings.values()) or _unset(parsed, table)
     if parsed.leaves and not (told or parsed.rules or parsed.format in _TOLD_APART) and (whole.yaml or whole.toml):
         keys = ", ".join(dict.fromkeys(leaf.shown.split(".")[0] for leaf in parsed.leaves[:200]))
         raise job_error(source, f"holds no setting that is known: its keys are {keys[:100]}", _ANY_JOB)
     return job
+
+
+def _unset(parsed: Parsed, table: JobSettings) -> bool:
+    """Whether a setting that is known is named without a value (null), as a repair may leave it."""
+    known = _aliases(parsed.format, table)
+    return any(leaf.value is None and leaf.key in known for leaf in parsed.leaves)
 
 
 _TOLD_APART = frozenset({accelerate.NAME, deepspeed.NAME, hugging_face.NAME})  # by keys of their own, of which each may say auto
