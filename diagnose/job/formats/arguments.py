@@ -5,14 +5,13 @@ Both hand each value on as the argument of its name, whatever group it stands in
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from diagnose.job.formats import megatron_lm, torchtitan
-from diagnose.job.formats.reader import Reader, keys_of
+from diagnose.job.formats.reader import Reader, keys_of, world_size
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed
 from diagnose.job.text import JobText, Lines, leaves_of
 from diagnose.knowledge.settings import flag_name
@@ -60,9 +59,7 @@ def _training(data: Mapping[Any, object]) -> str | None:
 
 def _ranks(leaves: list[Leaf]) -> Iterator[Leaf]:
     sizes = [leaf for leaf in leaves if leaf.key in ("experiment.runner.nnodes", "experiment.runner.nproc_per_node")]
-    if len(sizes) == 2 and all(type(leaf.value) is int for leaf in sizes):
-        total = math.prod(int(str(leaf.value)) for leaf in sizes)
-        yield replace(sizes[0], key="world_size", shown="experiment.runner.nnodes × nproc_per_node", value=total)
+    yield from world_size(sizes, "experiment.runner.nnodes × nproc_per_node")
 
 
 def _without_denials(leaves: list[Leaf], text: JobText) -> Iterator[Leaf]:

@@ -11,14 +11,17 @@ from diagnose.job.formats import megatron_lm
 from diagnose.job.formats.reader import Reader
 from diagnose.job.model import Parsed
 from diagnose.job.text import JobText
+from diagnose.knowledge.settings import flag_name
 
 NAME = "megatron-deepspeed"
 
 
 def _read(text: JobText) -> Parsed | None:
-    found = None if text.command is None else megatron_lm.READER.read(text)
-    ours = found is not None and any(leaf.key == "deepspeed" for leaf in found.leaves)
-    return replace(found, format=NAME) if found is not None and ours else None
+    flags = () if text.command is None else (token.text for token in text.command.arguments if token.text.startswith("--"))
+    if "deepspeed" not in map(flag_name, flags):
+        return None
+    found = megatron_lm.READER.read(text)
+    return None if found is None else replace(found, format=NAME)
 
 
 READER = Reader(name=NAME, read=_read, keys=megatron_lm.READER.keys)

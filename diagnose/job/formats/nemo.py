@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from diagnose.job.formats.reader import Reader
+from diagnose.job.formats.reader import Reader, world_size
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed
 from diagnose.job.text import JobText, leaves_of
 
@@ -29,19 +29,18 @@ _KEYS: Mapping[str, str] = {
 _PRECISION: Mapping[str, str] = {"bf16": "bf16", "bf16-mixed": "bf16", "16": "fp16", "16-mixed": "fp16"}
 _OPEN = re.compile(r".*\$\{.*|\?\?\?|.*\{\{.*", re.DOTALL)  # taken from elsewhere, or to be given
 _OF_LIGHTNING = frozenset({"devices", "num_nodes", "precision", "accelerator", "max_steps"})
-_TOP = ("trainer", "exp_manager", "model")
+_BESIDE = ("exp_manager", "model")
 _NOTE = "NeMo decides what this file leaves out"
 
 
-def is_nemo(data: Mapping[object, object]) -> bool:
+def _is_nemo(data: Mapping[object, object]) -> bool:
     """Whether a map is a configuration of NeMo 1: a trainer of Lightning beside what NeMo manages."""
     trainer = data.get("trainer")
-    whole = isinstance(trainer, dict) and all(isinstance(data.get(name), dict) for name in _TOP)
-    return whole and isinstance(trainer, dict) and bool(_OF_LIGHTNING & trainer.keys())
+    return isinstance(trainer, dict) and bool(_OF_LIGHTNING & trainer.keys()) and all(isinstance(data.get(name), dict) for name in _BESIDE)
 
 
 def _read(text: JobText) -> Parsed | None:
-    if text.yaml is None or not is_nemo(text.yaml.data):
+    if text.yaml is None or not _is_nemo(text.yaml.data):
         return None
     leaves = list(leaves_of(text.yaml.data, text.yaml.lines))
     return Parsed(
@@ -74,14 +73,10 @@ def _fp8(given: Mapping[str, object]) -> str | None:
 
 
 def _ranks(leaves: Sequence[Leaf]) -> Iterator[Leaf]:
-    """Lightning starts one rank for each device of each node."""
+    """Lightning starts one rank for each device of each node; -1 stands for all devices there are."""
     sizes = [leaf for leaf in leaves if leaf.key in ("trainer.devices", "trainer.num_nodes")]
-    values = [leaf.value for leaf in sizes]
-    whole = all(isinstance(value, int) and not isinstance(value, bool) and value > 0 for value in values)
-    if len(sizes) == 2 and whole:
-        yield replace(
-            sizes[0], key="world_size", shown="trainer.devices × trainer.num_nodes", value=int(str(values[0])) * int(str(values[1]))
-        )
+    if all(isinstance(leaf.value, int) and leaf.value > 0 for leaf in sizes):
+        yield from world_size(sizes, "trainer.devices × trainer.num_nodes")
 
 
 def _precision(leaves: Sequence[Leaf]) -> Iterator[Leaf]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from diagnose.job.edit import Editor
-from diagnose.job.model import Origin, Parsed
+from diagnose.job.model import Leaf, Origin, Parsed
 from diagnose.job.text import JobText
 from diagnose.knowledge.settings import JobSettings, Scalar, SettingSpec, flag_name
 
@@ -33,6 +34,13 @@ def keys_of(format_: str, spec: SettingSpec, table: JobSettings) -> Iterator[Key
             options = keys_are == "options"
             spellings = tuple(f"-{name}" for name in key.split("|")) if options else (key,)
             yield Key(spellings=spellings, origin="option" if options else "key", values=spec.values_in(format_, key))
+
+
+def world_size(sizes: Sequence[Leaf], shown: str) -> Iterator[Leaf]:
+    """How many ranks nodes and the devices of each make up, at the place of the first; nothing unless both are whole numbers."""
+    values = [leaf.value for leaf in sizes if isinstance(leaf.value, int) and not isinstance(leaf.value, bool)]
+    if len(sizes) == len(values) == 2:
+        yield replace(sizes[0], key="world_size", shown=shown, value=math.prod(values))
 
 
 @dataclass(frozen=True, kw_only=True)
