@@ -21,6 +21,8 @@ _DAY_NS = 24 * 3600 * 10**9
 # Frames whose rows last from start to end, and those that happen at one moment.
 _SPANS = ("ops", "calls", "ranges")
 _MOMENTS = ("counters", "memory")
+# Frames of what can't be twice at the same time in the same place: one stream runs one kernel, one thread is in one call.
+_UNIQUE = ("ops", "calls")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +87,19 @@ def _check(raw: RawTable, ledger: Ledger, *, devices_known: bool) -> tuple[pl.Da
         ledger = ledger.note("missing_time", raw.table, n_missing).note("negative_duration", raw.table, n_negative)
     if raw.schema == "ops" and devices_known and (nowhere := frame["device"].null_count()):
         frame, ledger = frame.filter(pl.col("device").is_not_null()), ledger.note("no_device", raw.table, nowhere)
+    if raw.schema in _UNIQUE and not (repeated := _repeated(frame)).is_empty():
+        frame, ledger = (
+            frame.filter(~pl.int_range(pl.len()).is_in(repeated.implode())),
+            ledger.note("repeated_row", raw.table, len(repeated)),
+        )
     return frame, ledger.table(raw.table, read=raw.read, kept=frame.height)
+
+
+def _repeated(frame: pl.DataFrame) -> pl.Series:
+    """Numbers of the rows that last and are equal in every column to one before them. What takes no time may be there twice."""
+    alike = (frame["start"].is_duplicated() & (frame["end"] > frame["start"])).arg_true()
+    again = frame[alike]
+    return alike.filter(again.is_duplicated() & ~again.select(pl.struct(pl.all()).is_first_distinct()).to_series())
 
 
 def _bounds(frames: dict[str, pl.DataFrame]) -> tuple[int, int]:

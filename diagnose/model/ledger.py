@@ -52,6 +52,15 @@ CODES: dict[str, Code] = {
         ),
     ),
     **_codes(
+        "notice",
+        "analysis",
+        refuses=True,
+        repeated_row=(
+            "Device operations or API calls that stand in the file again, equal in every column. Each is counted once; the file was joined "
+            "from parts that overlap, or edited."
+        ),
+    ),
+    **_codes(
         "info",
         "analysis",
         refuses=True,

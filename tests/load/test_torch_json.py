@@ -84,6 +84,17 @@ def test_an_operation_without_a_device_is_counted_beside_others_that_have_one() 
     assert (alone.ops.height, "no_device" in codes(alone)) == (1, False), "where none tells its device there is one"
 
 
+def test_events_that_stand_in_the_file_twice_count_once() -> None:
+    events = [call(10, 3), kernel(20, 5), call(30, 3, correlation=2), kernel(40, 5, correlation=2)]
+    once, twice = load(document(events)), load(document([events[3], *events, *events[1:3]]))
+    assert [entry.count for entry in twice.ledger.entries if entry.code == "repeated_row"] == [1, 2], "API calls and kernels"
+    assert "repeated_row" not in codes(once)
+    for one, other in ((once.ops, twice.ops), (once.calls, twice.calls)):  # names are numbered as they come
+        assert one.drop("name_id").equals(other.drop("name_id"))
+    alike = load(document([kernel(20, 5), kernel(20, 5, stream=8), kernel(20, 5, device=1), kernel(20, 6), kernel(30, 0), kernel(30, 0)]))
+    assert alike.ops.height == 6, "another stream, device or length is another operation; what takes no time may be there twice"
+
+
 def test_launches_without_the_kernels_that_they_started_are_refused_with_the_reason() -> None:
     with pytest.raises(InputError, match="holds 2 kernel launches by the CPU, but no GPU work that came of them") as caught:
         load(document([call(10, 3), call(20, 3, correlation=2), call(30, 3, name="cudaMalloc")]))
