@@ -229,12 +229,16 @@ def _plausible(compute: pl.DataFrame, families: pl.DataFrame) -> pl.DataFrame:
 
 
 def _extra_attention(units: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Time of forward attention beyond one kernel per backward one of the same part: at least that is repeated; 0 below REPEATED."""
+    """Time of forward attention beyond one kernel per backward one of the same part: at least that is repeated; 0 below REPEATED.
+
+    In a step with more than SENSIBLE, forward passes ran for themselves (an evaluation), which repeat nothing.
+    """
     keys = ["index", "bucket"]
     attention = units.filter(pl.col("operation") == "attention")
     ahead = attention.filter("ahead").group_by(keys).agg(pl.len().alias("n"), (pl.col("end") - pl.col("start")).sum().alias("work"))
     behind = attention.filter(~pl.col("ahead")).group_by(keys).agg(pl.len().alias("m"))
-    extra = pl.when(pl.col("n") >= REPEATED * pl.col("m")).then(pl.col("work") * (pl.col("n") - pl.col("m")) // pl.col("n")).otherwise(0)
+    again = pl.col("n").is_between(REPEATED * pl.col("m"), SENSIBLE * pl.col("m"))
+    extra = pl.when(again).then(pl.col("work") * (pl.col("n") - pl.col("m")) // pl.col("n")).otherwise(0)
     per_part = ahead.join(behind, on=keys, how="inner").select("index", extra.cast(pl.Int64).alias("lower"))
     return per_window(windows, per_part.group_by("index").sum()).fill_null(0)
 

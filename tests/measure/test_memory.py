@@ -144,6 +144,18 @@ def test_repeated_kernels_on_two_streams_count_once_in_each_window() -> None:
     assert one.memory.recompute.per_window.rows() == [(1, 0, 0, 0), (2, 22, 20, 22)]
 
 
+def test_an_evaluation_inside_a_step_is_no_recompute_of_it() -> None:
+    """The last of seven steps begins with an evaluation: six forward passes for its one backward; the steps together have under two."""
+    plain = (("attention", "forward", 2, 10), ("attention_bwd", "backward", 2, 20))
+    items = sequence(*plain * 6, ("attention", "forward", 10, 10), *plain)
+    spans = [Span(text=f"iteration {place}", start=62 * place - 62, end=62 * place) for place in range(1, 7)]
+    (one,) = scene(items, [*spans, Span(text="iteration 7", start=372, end=600)]).measure()
+    found = one.memory.recompute
+    assert (found.forward, found.backward) == (24, 14)
+    assert found.per_window is not None
+    assert set(found.per_window["ns"]) == {0}
+
+
 def test_the_documents_part() -> None:
     items = sequence(("attention", "forward", 4, 10), ("attention_bwd", "backward", 2, 25))
     info = Device(rank=0, device=0, total_memory=80)
