@@ -151,14 +151,15 @@ def foreseen(
 ) -> tuple[tuple[PlanStep, ...], StepForecast | None]:
     """The steps of a plan with the mean step after each and all before it (of an alternative: in the place of its own), and after all.
 
-    Of alternatives the one goes first that is better at its worst than the first at its best. A fix that can't be had with those before
-    it, or whose effect is not known, has no forecast, with the reason. `asked` gives the question of a fix.
+    Of alternatives the one goes first that is better at its worst than the first at its best, or that wins where the first does not. A fix
+    that can't be had with those before it, or whose effect is not known, has no forecast, with the reason. `asked` gives the question of a
+    fix.
     """
     chosen: list[Question] = []
     found: list[PlanStep] = []
     for group in _alternatives(steps):
         told = [_with_forecast(step, asked, chosen, replays, together) for step in group]
-        first, *others = _best_first(told, _at_worst(replays, chosen))
+        first, *others = _best_first(told)
         found += [first, *others]
         if first.fix is not None and first.forecast is not None:
             chosen.append(asked(first.fix))
@@ -225,25 +226,19 @@ def _raised(step: PlanStep, best: int, now: int) -> PlanStep:
     return structs.replace(step, bound_ns=best, speedup_ceiling=now / (now - best) if best < now else None)
 
 
-def _at_worst(replays: Replays, chosen: Sequence[Question]) -> int:
-    """The mean step (ns) with these fixes at their worst."""
-    whole = replays.after(chosen).span.high if chosen else sum(replays.now.lengths)
-    return round(whole / len(replays.now.lengths))
-
-
-def _best_first(group: Sequence[PlanStep], before: int) -> list[PlanStep]:
+def _best_first(group: Sequence[PlanStep]) -> list[PlanStep]:
     """Alternatives with the one first that is better at its worst than the first is at its best, where it can be had as surely.
 
-    `before`: the step (ns) without any of them, at its worst, which one that wins nothing leaves as it is.
+    Where the first wins nothing, any that likely wins is better.
     """
     first, *others = group
     if first.forecast is None and first.no_forecast != WINS_NOTHING:
         return list(group)
-    limit = before if first.forecast is None else first.forecast.low_ns
+    limit = None if first.forecast is None else first.forecast.low_ns
     better = [
         (one.forecast.likely_ns, place)
         for place, one in enumerate(others)
-        if one.forecast is not None and one.forecast.high_ns < limit and one.state in (first.state, "applicable")
+        if one.forecast is not None and (limit is None or one.forecast.high_ns < limit) and one.state in (first.state, "applicable")
     ]
     if not better:
         return list(group)

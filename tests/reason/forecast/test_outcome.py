@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from msgspec import structs
 
-from diagnose.document.diagnosis import PlanStep
+from diagnose.document.diagnosis import WINS_NOTHING, PlanStep
 from diagnose.errors import UsageError
 from diagnose.knowledge.forecast import ForecastRules
 from diagnose.knowledge.load import Knowledge
@@ -192,6 +192,18 @@ def test_of_alternatives_the_one_goes_first_that_is_better_at_its_worst(rules: F
     assert (found[2].no_forecast, found[3].forecast and found[3].forecast.with_) == ("It hangs on what is not known.", ("gone", "packing"))
     assert last is not None
     assert (last.likely_ns, last.with_) == (40 * MS, ("gone", "packing"))
+
+
+def test_what_wins_nothing_does_not_stand_before_what_wins(rules: ForecastRules) -> None:
+    """The alternative likely wins 15 of 80 ms, and at its worst it loses: still it goes before what is sure to win nothing."""
+    first = question("first", "role = 'transport'", (1.0, 1.0, 1.0))
+    risky = question("risky", "role = 'transport'", (0.2, 0.5, 1.2))
+    asked = {one.id: one for one in (first, risky)}
+    steps = [planned("first"), planned("risky", "first")]
+    found, last = foreseen(steps, asked.__getitem__, Replays(graph(), rules), Free4All())  # type: ignore[arg-type]
+    assert [(one.fix, one.instead_of, one.no_forecast) for one in found] == [("risky", None, ""), ("first", "risky", WINS_NOTHING)]
+    assert last is not None
+    assert (last.likely_ns, last.high_ns > 80 * MS, last.with_) == (65 * MS, True, ("risky",))
 
 
 def test_what_a_change_wins_at_most_is_no_less_than_what_it_is_forecast_to_win(rules: ForecastRules) -> None:
