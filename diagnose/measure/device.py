@@ -28,6 +28,7 @@ from diagnose.measure.phases import StartUp, with_first_steps
 from diagnose.measure.replay.build import graph_of
 from diagnose.measure.replay.excerpt import cut, excerpt
 from diagnose.measure.replay.graph import Graph, Kept, kept
+from diagnose.measure.slowing import slowing
 from diagnose.measure.step_classes import Classes, step_classes, user_ranges
 from diagnose.measure.step_host import step_ranges
 from diagnose.measure.steps import StepWindows, inside_windows, per_window
@@ -336,6 +337,7 @@ def measure_device(
             counted,
             host_limited(found, work, windows, host, claims(times.per_step)),
             recompute_restart(found, work, windows, host, memory.recompute),
+            slowing(inside, windows, [bucket for bucket, spec in knowledge.buckets.items() if spec.data_dependent]),
             contention(beside, windows, ran.together(ran.mask(is_role("compute")), ran.mask(is_role("transport")), windows)),
         ),
         memory=memory,

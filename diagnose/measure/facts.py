@@ -163,7 +163,7 @@ _OF_CALLS = (
 _OF_GC_RANGES = ("gc_ns", "gc_ranges_per_step")
 _OF_OVERHEAD = ("host_gap_profiler_ns",)
 _OF_PINNED = ("pageable_copy_ns",)
-_OF_BYTES = ("copy_h2d_bytes", "copy_d2h_bytes")
+_OF_BYTES = ("copy_h2d_bytes", "copy_d2h_bytes", "copy_d2h_forward_bytes")
 
 
 def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledge) -> dict[str, FactValue]:

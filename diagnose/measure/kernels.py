@@ -365,26 +365,33 @@ def step_counts(
     of_graph = pl.col("graph_node").is_not_null() | (pl.col("correlation").is_in(graphs.implode()) & pl.col("correlation").is_not_null())
     length = pl.col("end") - pl.col("start")
     kernel, compute = pl.col("kind") == "kernel", (pl.col("kind") == "kernel") & (pl.col("role") == "compute")
-    by_ops = inside.group_by("index").agg(
-        pl.len().cast(pl.Int64).alias("operations"),
-        kernel.sum().alias("kernels_per_step"),
-        compute.sum().alias("compute_kernels"),
-        (compute & (length < TINY_NS)).sum().alias("tiny_kernels_per_step"),
-        length.filter(compute).median().cast(pl.Int64).alias("kernel_median_ns"),
-        (kernel & of_graph).sum().alias("graph_kernels"),
-        pl.col("correlation").filter(pl.col("issued").is_not_null()).drop_nulls().n_unique().alias("launch_calls_per_step"),
-        pl.col("correlation").filter(of_graph | (pl.col("kind") == "graph")).n_unique().alias("graph_launches_per_step"),
-        length.filter(pl.col("kind") == "graph").sum().alias("opaque_work_ns"),
-        length.sum().alias("work_ns"),
-        (pl.col("role") == "packing").sum().alias("packing_kernels_per_step"),
-        (pl.col("bucket") == ROUTER).sum().alias("router_kernels_per_step"),
-        ((pl.col("bucket") == EXPERT_GEMM) & kernel).sum().alias("expert_gemm_kernels_per_step"),
-        length.filter(pl.col("bucket") == EXPERT_GEMM).median().cast(pl.Int64).alias("expert_gemm_median_ns"),
-        length.filter(pl.col("bucket") == EXPERT_GEMM).sum().alias("expert_work_ns"),
-        length.filter((pl.col("bucket") == EXPERT_GEMM) & (pl.col("operation") == "grouped_gemm")).sum().alias("expert_grouped_ns"),
-        pl.col("bytes").filter(pl.col("copy_kind") == "h2d").sum().alias("copy_h2d_bytes"),
-        (pl.col("copy_kind") == "p2p").sum().alias("peer_copies_per_step"),
-        pl.col("bytes").filter(pl.col("copy_kind") == "d2h").sum().alias("copy_d2h_bytes"),
+    to_host = pl.col("copy_kind") == "d2h"
+    meanwhile = pl.when(pl.col("role") == "compute").then(pl.col("phase").cast(pl.String)).forward_fill().over("index")
+    by_ops = (
+        inside.with_columns(meanwhile.alias("meanwhile"))
+        .group_by("index")
+        .agg(
+            pl.len().cast(pl.Int64).alias("operations"),
+            kernel.sum().alias("kernels_per_step"),
+            compute.sum().alias("compute_kernels"),
+            (compute & (length < TINY_NS)).sum().alias("tiny_kernels_per_step"),
+            length.filter(compute).median().cast(pl.Int64).alias("kernel_median_ns"),
+            (kernel & of_graph).sum().alias("graph_kernels"),
+            pl.col("correlation").filter(pl.col("issued").is_not_null()).drop_nulls().n_unique().alias("launch_calls_per_step"),
+            pl.col("correlation").filter(of_graph | (pl.col("kind") == "graph")).n_unique().alias("graph_launches_per_step"),
+            length.filter(pl.col("kind") == "graph").sum().alias("opaque_work_ns"),
+            length.sum().alias("work_ns"),
+            (pl.col("role") == "packing").sum().alias("packing_kernels_per_step"),
+            (pl.col("bucket") == ROUTER).sum().alias("router_kernels_per_step"),
+            ((pl.col("bucket") == EXPERT_GEMM) & kernel).sum().alias("expert_gemm_kernels_per_step"),
+            length.filter(pl.col("bucket") == EXPERT_GEMM).median().cast(pl.Int64).alias("expert_gemm_median_ns"),
+            length.filter(pl.col("bucket") == EXPERT_GEMM).sum().alias("expert_work_ns"),
+            length.filter((pl.col("bucket") == EXPERT_GEMM) & (pl.col("operation") == "grouped_gemm")).sum().alias("expert_grouped_ns"),
+            pl.col("bytes").filter(pl.col("copy_kind") == "h2d").sum().alias("copy_h2d_bytes"),
+            (pl.col("copy_kind") == "p2p").sum().alias("peer_copies_per_step"),
+            pl.col("bytes").filter(to_host).sum().alias("copy_d2h_bytes"),
+            pl.col("bytes").filter(to_host & (pl.col("meanwhile") == "forward")).sum().alias("copy_d2h_forward_bytes"),
+        )
     )
     chained = pointwise_chains(inside, traits[CAST])
     hosted, gaps = host_counts(host, windows), long_gaps(found, overhead)

@@ -66,6 +66,18 @@ def test_a_framework_s_settings_are_offered_where_it_is_known_and_told_in_words_
     assert "CMP-08" not in offered(has_experts=True, is_training=True), "a setting of one framework alone can't be told in words"
 
 
+def test_activations_that_leave_in_forward_are_no_offloaded_optimizer() -> None:
+    """Equal amounts both ways: gradients go to the host after backward, activations while forward runs."""
+    copies: dict[str, FactValue] = {
+        "is_training": True, "host_copy_blocking_ns": 9_000_000, "host_copy_blocking_share": 0.09,
+        "copy_h2d_bytes": 800_000_000, "copy_d2h_bytes": 800_000_000,
+    }  # fmt: skip
+    gradients, activations = (offered(**copies, copy_d2h_forward_bytes=bytes_) for bytes_ in (0, 799_000_000))
+    assert "CPY-02" in gradients
+    assert {"CPY-01", "CPY-03"} <= set(activations)
+    assert "CPY-02" not in activations
+
+
 def test_an_unset_variable_has_its_default_and_the_rule_s_order_holds() -> None:
     stalls: dict[str, FactValue] = {"allocator_ns": 20_000_000, "allocator_restart_ns": 0}
     found, _ = find(facts(**stalls), job=job(), rulebook=BOOK)

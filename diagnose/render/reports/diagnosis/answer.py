@@ -211,7 +211,7 @@ def bar(document: Diagnosis) -> r.Bar:
     parts = (
         r.Part(
             key=key,
-            label=_label(key),
+            label=_label(key, document),
             colour=_colour(key),
             amount=amount,
             percent=percent,
@@ -378,6 +378,7 @@ _LABELS: Mapping[str, str] = {
     "not_recorded": "no compute (launches not recorded)",
     _REST: "the rest",
 }
+_PACKING_WITHOUT_EXPERTS = "waiting: copy-in/copy-out"  # no tokens are permuted there: FSDP's buffers are filled and emptied
 _LOOKS: Mapping[str, str] = {
     "waiting_data": "#e8744f",
     "waiting_tensor": "#b5651d",
@@ -402,7 +403,9 @@ _SEGMENT = {
 }
 
 
-def _label(key: str) -> str:
+def _label(key: str, document: Diagnosis) -> str:
+    if key == "packing" and document.facts["has_experts"].value is False:
+        return _PACKING_WITHOUT_EXPERTS
     return _LABELS.get(key) or f"compute: {words.bucket(key.removeprefix(_COMPUTE + '_'))}"
 
 

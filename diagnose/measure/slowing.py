@@ -1,0 +1,54 @@
+"""Whether compute gets slower while the capture runs, all kernels alike: a clock that falls (power, heat), or somebody else on the GPU.
+
+Kernels of one name, grid and block do the same work in every step. Where nearly all of them take longer in the last third of the steps
+than in the first, the GPU itself became slower; where some do, their work grew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import polars as pl
+
+LEAST_STEPS = 6  # two to each third; with fewer a single slow step looks like a trend. All numbers here are this project's choice
+LEAST_SLOWING = 1.04  # of a kernel's length: below it is scatter
+ALIKE = 0.75  # share of compute that must have become slower: memory-bound kernels follow the clock less
+KNOWN = 0.5  # share of compute whose shapes run in every third: else the steps do other work
+_SHAPE = ["name_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
+
+
+def slowing(inside: pl.DataFrame, windows: pl.DataFrame, uneven: Collection[str]) -> pl.DataFrame:
+    """index, slowed_ns: what the compute of each step takes longer than in the first third of the steps; 0 where it does not get slower.
+
+    No rows where that can't be told. `inside`: operations in the steps, with index; `uneven`: buckets whose kernels of one shape hold more
+    or less work.
+    """
+    steps = windows["index"].sort()
+    nothing = pl.DataFrame(schema={"index": windows.schema["index"], "slowed_ns": pl.Int64})
+    if len(steps) < LEAST_STEPS:
+        return nothing
+    place = pl.int_range(len(steps), eager=True) * 3 // len(steps)
+    compute = inside.filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel")).select(
+        "index",
+        *_SHAPE,
+        (pl.col("end") - pl.col("start")).alias("ns"),
+        pl.col("bucket").cast(pl.String).is_in(list(uneven)).alias("uneven"),
+    )
+    steady = compute.filter(~pl.col("uneven")).join(pl.DataFrame({"index": steps, "third": place}), on="index")
+    usual = (
+        steady.group_by(_SHAPE)
+        .agg(
+            pl.col("ns").sum().alias("work"),
+            *(pl.col("ns").filter(pl.col("third") == third).median().alias(name) for third, name in enumerate(("first", "middle", "last"))),
+        )
+        .drop_nulls(["first", "middle", "last"])
+    )
+    work = int(usual["work"].sum())
+    if not work or work < KNOWN * int(compute["ns"].sum()):
+        return nothing
+    slower = (pl.col("last") > LEAST_SLOWING * pl.col("first")) & (pl.col("middle") >= pl.col("first"))
+    if int(usual.filter(slower)["work"].sum()) < ALIKE * work:
+        return pl.DataFrame({"index": steps, "slowed_ns": pl.Series([0] * len(steps), dtype=pl.Int64)})
+    longer = steady.join(usual, on=_SHAPE, nulls_equal=True).select("index", (pl.col("ns") - pl.col("first")).alias("over"))
+    summed = longer.group_by("index").agg(pl.col("over").sum().round().cast(pl.Int64).clip(lower_bound=0).alias("slowed_ns"))
+    return pl.DataFrame({"index": steps}).join(summed, on="index", how="left").fill_null(0)

@@ -1,0 +1,53 @@
+"""Whether compute gets slower over a capture, on kernels made by hand."""
+
+import polars as pl
+
+from diagnose.measure.slowing import slowing
+from tests.builders.cases import for_each
+
+WINDOWS = pl.DataFrame({"index": range(6)}, schema={"index": pl.Int64})
+
+
+def slowed(*factors: float, kernels: int = 4, of: int = 4, bucket: str = "dense_gemm", grid: bool = True) -> list[int] | None:
+    """slowed_ns by step; None where nothing is told. A step holds kernels of 100 to 400 ns times its factor in `of` of them."""
+    rows = [
+        {
+            "index": step,
+            "start": 0,
+            "end": round((100 + 100 * place) * (factor if place < of else 1.0)),
+            "kind": "kernel",
+            "role": "compute",
+            "bucket": bucket,
+            "name_id": place,
+            **{f"grid_{axis}": 1 if grid else step for axis in "xyz"},
+            **{f"block_{axis}": None for axis in "xyz"},
+        }
+        for step, factor in enumerate(factors)
+        for place in range(kernels)
+    ]
+    windows = WINDOWS.head(len(factors))
+    found = slowing(pl.DataFrame(rows), windows, ["expert_gemm"])
+    return None if found.is_empty() else found.sort("index")["slowed_ns"].to_list()
+
+
+def test_kernels_that_all_get_slower_show_by_how_much() -> None:
+    assert slowed(1.0, 1.0, 1.1, 1.1, 1.2, 1.3) == [0, 0, 100, 100, 200, 300]
+    assert slowed(1.0, 1.0, 1.3, 1.3, 1.3, 1.3) == [0, 0, 300, 300, 300, 300], "at once, and it stays"
+    assert slowed(1.0, 1.0, 1.1, 1.1, 1.2, 1.2, of=3) == [0, 0, 0, 0, 0, 0], "60 % of the work alone: the work grew"
+
+
+@for_each(
+    "factors",
+    (1.0, 1.0, 1.0, 1.0, 1.03, 1.03),
+    (1.3, 1.3, 1.1, 1.1, 1.0, 1.0),
+    (1.1, 1.1, 1.0, 1.0, 1.2, 1.2),
+    (1.0, 1.0, 1.5, 1.5, 1.0, 1.0),
+)
+def test_scatter_a_warm_up_and_what_comes_back_are_no_slowing(factors: tuple[float, ...]) -> None:
+    assert slowed(*factors) == [0] * 6
+
+
+def test_what_can_t_be_compared_tells_nothing() -> None:
+    assert slowed(1.0, 1.0, 1.1, 1.2, 1.3) is None, "five steps"
+    assert slowed(1.0, 1.0, 1.1, 1.1, 1.3, 1.3, bucket="expert_gemm") is None, "tokens per expert differ"
+    assert slowed(1.0, 1.0, 1.1, 1.1, 1.3, 1.3, grid=False) is None, "no shape runs twice"
