@@ -22,6 +22,7 @@ from diagnose.measure.contention import compared, contention, losses
 from diagnose.measure.exchanges import Exchanges, exchanges
 from diagnose.measure.host import Launches, calls_named, graph_launches, host_activity, python_seen
 from diagnose.measure.kernels import SmOccupancy, Usage, limits, occupancy, step_counts, unfused_attention, usage
+from diagnose.measure.lost import lost_share
 from diagnose.measure.memory import MemoryUse, memory_use
 from diagnose.measure.moe_layer import moe_layer
 from diagnose.measure.phases import StartUp, with_first_steps
@@ -188,6 +189,7 @@ class Recorded:
     python: bool
     pinned: bool
     bytes: bool
+    lost: float | None  # share of launches whose operation is missing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,6 +325,7 @@ def measure_device(
             python=host.python,
             pinned=work["pinned"].null_count() < work.height,
             bytes=work["bytes"].null_count() < work.height,
+            lost=lost_share(trace, inside, rank, knowledge.hosts),
         ),
         steps=steps,
         start_up=None if begun is None else with_first_steps(begun, work, windows),

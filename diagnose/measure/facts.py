@@ -186,6 +186,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         "gpu_name": one.info.name if one.info else None,
         "gpu_compute_major": one.info.compute_major if one.info else None,
         "correlation_rate": _share(one.recorded.launched, one.recorded.operations),
+        "lost_launches_share": one.recorded.lost,
         "resolved_wait_rate": one.recorded.resolved_wait_rate,
     }
     values |= dict.fromkeys(_not_recorded(one))
