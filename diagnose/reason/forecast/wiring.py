@@ -390,10 +390,14 @@ def _own_lanes(graph: Graph, ops: _Ops, member: set[int], *, data: bool) -> tupl
 # ---------------------------------------------------------------------------------------------------------------- moving on a stream
 
 
+_LEFT_BEHIND = ("event", "awaited", "queue")  # kinds of edges that go on without what is put off: the host launches it later, too
+
+
 def delayed(graph: Graph, mask: pl.Series, until: pl.Series) -> Graph:
     """The selected operations moved on their stream to where the stream waits for the next operation of `until` after them.
 
-    What waited for them waits for the one before them on the stream; what follows the move waits for them.
+    What waited for them, a stream or a call, waits for the one before them on the stream; what follows the move waits for them. Where they
+    would wait for themselves all stays as it is.
     """
     ops = _Ops.of(graph)
     wanted = ops.places(until)
@@ -437,11 +441,14 @@ def delayed(graph: Graph, mask: pl.Series, until: pl.Series) -> Graph:
     pairs = zip(edges["src"], edges["dst"], edges["kind"], strict=True)
     lost = pl.Series([kind == "stream" and (one, two) in gone for one, two, kind in pairs], dtype=pl.Boolean)
     resourced = pl.Series("source", source, dtype=pl.UInt32)
-    left = pl.Series([node in moved for node in edges["src"]], dtype=pl.Boolean) & (edges["kind"] == "event")
+    left = pl.Series([node in moved for node in edges["src"]], dtype=pl.Boolean) & edges["kind"].is_in(_LEFT_BEHIND)
     turned = pl.Series(sorted(moved), dtype=pl.UInt32).implode()
     turns = (edges["src"].is_in(turned) | edges["dst"].is_in(turned)) & (edges["kind"] == "device")
     edges = edges.with_columns(pl.when(left & resourced.is_not_null()).then(resourced).otherwise("src").alias("src")).filter(~lost & ~turns)
-    return rebuilt(graph, graph.nodes, pl.concat([edges, inferred_edges(added, "stream")]))
+    try:
+        return rebuilt(graph, graph.nodes, pl.concat([edges, inferred_edges(added, "stream")]))
+    except ValueError:  # what is moved would wait for itself: it can't be put off
+        return graph
 
 
 # ---------------------------------------------------------------------------------------------------------------- taking turns

@@ -269,6 +269,30 @@ def test_delayed_work_runs_where_the_stream_waits() -> None:
     assert times(after) == {"p": (0, 10), "wgrad": (10, 20), "x": (10, 30), "c": (30, 40)}
 
 
+def test_work_that_is_put_off_is_not_awaited_by_the_host_any_more() -> None:
+    """A call waits for the stream, whose last operation is the weight gradient, and launches the next product d.
+
+    Put off, the gradient runs after d, beside the exchange: p 0..10, d 10..20, exchange 20..40, weight gradient 20..30, c 40..50.
+    """
+    nodes = [
+        op("p", 10, 10, "backward"),
+        op("wgrad", 10, 10, "backward"),
+        ("read", {"kind": "call", "duration": 0}),
+        op("d", 10, 10, "backward"),
+        op("x", 20, 20, "backward"),
+        op("c", 10, 10, "backward"),
+    ]
+    waits = [("wgrad", "read", "awaited", 0), ("read", "d", "issue", 0), ("d", "x", "event", 0), ("x", "c", "event", 0)]
+    before = small_graph(nodes, [*chain("p", "wgrad", "d", "c"), *waits])
+    assert step_length(before) == 60
+    delay = change("delay", "name LIKE 'wgrad'", until="role = 'transport'")
+    after = changed(before, [delay], "likely")
+    assert times(after) == {"p": (0, 10), "read": (10, 10), "d": (10, 20), "wgrad": (20, 30), "x": (20, 40), "c": (40, 50)}
+    # What d reads of it by another edge makes it wait for itself: all stays.
+    bound = small_graph(nodes, [*chain("p", "wgrad", "d", "c"), *waits, ("wgrad", "read", "thread", 0)])
+    assert times(changed(bound, [delay], "likely")) == times(bound)
+
+
 def micro_batch(number: int, phase: str) -> list[tuple[str, dict[str, Any]]]:
     name = f"{phase[0]}{number}"
     return [op(f"{name}before", 10, 10, phase), op(f"{name}exchange", 20_000, 20, phase, comm="expert"), op(f"{name}after", 10, 10, phase)]
