@@ -137,10 +137,11 @@ class MatchedExchange(Struct, frozen=True, kw_only=True):
 class Late(Struct, frozen=True, kw_only=True):
     """Who keeps the others waiting in one group of ranks, and what it does meanwhile.
 
-    `rank` comes last and costs the others `wait_ns` per step (the mean of their waits behind it), in `last_share` of the instances with
-    noticeable waiting. `pattern` goes by the waiting: "always" if at least 80 % of it is behind `rank`, "mostly" from 50 % on; with
-    "rotating" no rank does so much, and `rank` is None. `bucket` is what takes longer there than on the others (by `longer_ns` per step);
-    `evidence` one sentence with the figures.
+    `rank` comes last, in `last_share` of the instances with noticeable waiting, and costs `wait_ns` per step: for so long all others were
+    there and only it was not (or it and those that are late with it). With nobody in particular `wait_ns` is the mean of all waits.
+    `pattern` goes by the waiting: "always" if at least 80 % of it is behind `rank`, "mostly" from 50 % on; with "rotating" no rank does so
+    much, and `rank` is None. `bucket` is what takes longer there than on the others (by `longer_ns` per step); `evidence` one sentence with
+    the figures.
     """
 
     kinds: tuple[CommKind, ...]

@@ -46,11 +46,11 @@ def surveyed(member: Member, group: str, mesh: Mesh | None, own: OwnTimes, skew_
         buckets=dict(member.work),
         collectives=_collectives(member),
         steps=tuple(
-            StepTime(index=step.index or 0, window_ns=step.window_ns, own_ns=left if own.matched else None)
-            for step, left in zip(member.steps, own.time, strict=True)
+            StepTime(index=step.index or 0, window_ns=step.window_ns, own_ns=left if own.matched and shared else None)
+            for step, left, shared in zip(member.steps, own.time, own.shared, strict=True)
         ),
-        wait_ns=integer_median(own.wait) if own.matched else None,
-        transfer_ns=integer_median(own.transfer) if own.matched else None,
+        wait_ns=own.wait_ns if own.matched else None,
+        transfer_ns=own.transfer_ns if own.matched else None,
         start_skew_ns=skew_ns,
     )
 
@@ -237,7 +237,7 @@ def _slowest(
     step = central.median.window_ns
     if times[place] - usual > SLOWEST * step:
         member = members[place]
-        waits = {one: integer_median(times.wait) for one, times in own.items()}
+        waits = {one: times.wait_ns for one, times in own.items()}
         why = "it waits least for others" if waits[place] == min(waits.values()) else "its time without waiting for others is the longest"
         return member, f"rank {member.rank.rank} is the slowest path: {why}"
     return central, f"no rank's time without waiting stands out; rank {central.rank.rank} is the one in the middle by step time"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
@@ -14,7 +14,7 @@ from diagnose.knowledge.buckets import Buckets
 from diagnose.measure.ranks.groups import Slowness
 from diagnose.measure.ranks.matching import Clocks
 from diagnose.measure.ranks.members import Member
-from diagnose.measure.ranks.transfers import OwnTimes, Transfers
+from diagnose.measure.ranks.transfers import OwnTimes, Transfers, unions
 from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import COMM_KINDS, EXPERT_GEMM, CommKind
 
@@ -66,7 +66,7 @@ def late(every: Sequence[Transfers], known: Background) -> tuple[Late, ...]:
     """One entry for each rank that others wait for, costliest first; rotating lateness only where no rank stands out."""
     # only where the group's exchanges are known to end together does the shorter duration mean that a rank came later
     firm = [one for one in every if known.clocks.together(part.member for part in one.group.parts)]
-    entries = [entry for blame in _blames(firm) if (entry := _late(blame, known)) is not None]
+    entries = [entry for blame in _blames(firm) if (entry := _late(blame, firm, known)) is not None]
     if not any(entry.rank is not None for entry in entries):
         entries += _slow_stages(known)
     best: dict[int | None, Late] = {}
@@ -129,7 +129,7 @@ def _steps_matched(group: Sequence[Transfers], place: int) -> float:
     return len(part[0].member.steps) * min(1.0, matched / every) if every else 0.0
 
 
-def _late(blame: _Blame, known: Background) -> Late | None:
+def _late(blame: _Blame, every: Sequence[Transfers], known: Background) -> Late | None:
     """The entry for one set of ranks; None where nobody waits long enough, or whoever comes last is itself held up elsewhere."""
     step = median_low([member.median.window_ns for member in blame.members])
     total = sum(blame.behind.values())
@@ -143,12 +143,18 @@ def _late(blame: _Blame, known: Background) -> Late | None:
         return _rotating(blame, total, step, known.experts)
     if blame.behind[culprit] < WORTH * step or not _slower(known, culprit, others, blame.behind[culprit]):
         return None
+    with_it = [one for one in others if blame.near[one.place] >= MOSTLY * blame.noticed]
+    fellows = {one.place for one in others if culprit in known.slow and one.place in known.slow} | {one.place for one in with_it}
+    late_ones = {culprit, *fellows}
+    wait = min(sum(blame.behind[place] for place in late_ones), _waited_for_alone(every, late_ones))
     pattern: Pattern = "always" if share >= ALWAYS else "mostly"
     cause, bucket, longer, words = _cause(member, others, blame.behind[culprit], known)
+    if cause == "slow_gpu" and not fellows:
+        wait = min(wait, _more_work(member, others) or wait)
     times = blame.lasts[culprit] / blame.noticed
     much = f"{share:.1%} of the waiting is for it".replace("%", " %")
-    along = [one.rank.rank for one in others if blame.near[one.place] >= MOSTLY * blame.noticed]
-    also = f"; as late as it in most of them: rank {', '.join(map(str, along))}" if along else ""
+    also = _ranks("; as late as it in most of them: rank", with_it)
+    also += _ranks("; as slow as it, and late with it: rank", [one for one in others if one.place in fellows and one not in with_it])
     often = f"{times:.1%} of the {blame.noticed} collectives with notable waiting".replace("%", " %")
     return Late(
         kinds=blame.kinds,
@@ -156,13 +162,50 @@ def _late(blame: _Blame, known: Background) -> Late | None:
         rank=member.rank.rank,
         pattern=pattern,
         last_share=round(times, 4),
-        wait_ns=blame.behind[culprit],
+        wait_ns=wait,
         cause=cause,
         bucket=bucket,
         longer_ns=longer,
         evidence=f"Rank {member.rank.rank} comes last in {often}, and {much}{also}; {words}.",
         status="inferred",
     )
+
+
+def _ranks(words: str, members: Sequence[Member]) -> str:
+    """Words before the numbers of ranks; nothing for none."""
+    return f"{words} {', '.join(str(one.rank.rank) for one in members)}" if members else ""
+
+
+def _waited_for_alone(every: Sequence[Transfers], late_ones: Collection[int]) -> int:
+    """For how long (ns per step) all others of an exchange were there and only the late ones were not; what overlaps counts once.
+
+    By so much, and no more, a step can get shorter without their lateness: then the next to come is waited for. Of the others the one
+    that waits so most counts, because it is in most of their groups.
+    """
+    shared = [one for one in every if not {part.member.place for part in one.group.parts}.isdisjoint(late_ones)]
+    rows, held, whole = [], Counter[int](), Counter[int]()
+    for one in shared:
+        places = {place: part.member.place for place, part in enumerate(one.group.parts)}
+        others = one.rows.filter(~pl.col("place").replace_strict(places, return_dtype=pl.Int32).is_in(list(late_ones)))
+        inside = others.with_columns(pl.col("wait").min().over("ordinal").alias("least")).filter(pl.col("index").is_not_null())
+        came = pl.col("start") + pl.col("wait")  # the last one
+        rows.append(
+            inside.select(
+                pl.col("place").replace_strict(places, return_dtype=pl.Int32).alias("member"),
+                "index",
+                (came - pl.col("least")).alias("next"),
+                came.alias("last"),
+            )
+        )
+        for (place, _), (matched, number) in one.covered.items():
+            held[places[place]] += matched
+            whole[places[place]] += number
+    sums: Counter[int] = Counter()
+    for (member, _), ns in unions(rows, "next", "last").items():
+        sums[member] += ns
+    members = {part.member.place: part.member for one in shared for part in one.group.parts}
+    steps = max((len(one.steps) * held[place] / whole[place] for place, one in members.items() if whole[place]), default=0.0)
+    return int(max(sums.values(), default=0) / max(1.0, steps))
 
 
 def _slow_stages(known: Background) -> list[Late]:
@@ -234,8 +277,8 @@ def _slower(known: Background, culprit: int, others: Sequence[Member], wait: int
     All its likes count, not only those that wait: within one set of ranks that end their steps together, whoever waits least has the most
     own time.
     """
-    mine = known.own[culprit].time
-    theirs = [known.own[place].time for place in known.likes(culprit, others)]
+    mine = known.own[culprit].told(known.own[culprit].time)
+    theirs = [known.own[place].told(known.own[place].time) for place in known.likes(culprit, others)]
     steps = min(len(mine), *(len(times) for times in theirs))
     above = [mine[step] - median_low([times[step] for times in theirs]) for step in range(steps)]
     return integer_median(above) >= OWN * wait and sum(excess >= OWN * wait / 2 for excess in above) >= MOST_STEPS * steps
@@ -256,9 +299,7 @@ def _cause(member: Member, others: Sequence[Member], wait: int, known: Backgroun
     if starved >= EXPLAINS * wait and starved >= more:
         words = f"its CPU launches later: it is launch-bound for {starved / 1e6:.3f} ms {per} more than on the others"
         return "slow_host", None, starved, words
-    moving = integer_median(known.own[member.place].transfer) - median_low(
-        [integer_median(known.own[one.place].transfer) for one in others]
-    )
+    moving = known.own[member.place].transfer_ns - median_low([known.own[one.place].transfer_ns for one in others])
     if moving >= EXPLAINS * wait and moving >= more:
         words = f"collectives in its other groups transfer for {moving / 1e6:.3f} ms {per} more than those of the others"
         return "slow_link", None, moving, words
@@ -278,6 +319,13 @@ def _work(member: Member) -> dict[str, int]:
     roles = member.device.usage.names.filter(pl.col("role") == "transport").group_by("bucket").agg(pl.col("work_ns").sum())
     moving = {str(bucket): int(ns) for bucket, ns in roles.iter_rows()}
     return {bucket: max(0, ns - moving.get(bucket, 0) // len(member.steps)) for bucket, ns in member.work.items()}
+
+
+def _more_work(member: Member, others: Sequence[Member]) -> int:
+    """How much longer its operations take per step than the others', and its host keeps it waiting: no step gets shorter by more."""
+    mine, theirs = _work(member), [_work(one) for one in others]
+    above = (ns - int(median_low([one.get(bucket, 0) for one in theirs])) for bucket, ns in mine.items())
+    return sum(max(0, ns) for ns in above) + max(0, _above(member, others, "launch_starved_ns"))
 
 
 def _longest_bucket(member: Member, others: Sequence[Member]) -> tuple[str | None, int]:

@@ -2,12 +2,14 @@
 
 Members of a group run its exchanges in the same order, but captures begin and end at different places. Exchanges end together, whoever came
 late: at the right shift of the two sequences the differences of ends are all alike, at a wrong one they are not. By the same ends the
-clocks of hosts are compared.
+clocks of hosts are compared. Of a group with few exchanges any shift by whole steps may look right: there the clocks decide, which the
+groups with many exchanges have aligned, or the start times of the captures.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +20,7 @@ from diagnose.document.ranks import ClockPair, Grouping
 from diagnose.knowledge.exchanges import Shape
 from diagnose.measure.exchanges import Lane
 from diagnose.measure.ranks.members import Member, Mesh, host_label, share_clock
+from diagnose.model.statistics import integer_median
 
 SAMPLES = 96  # differences looked at for one shift
 NEAR = 12  # shifts tried on either side of a likely one
@@ -68,6 +71,21 @@ def fit(reference: Course, other: Course, *, limit: int = LOOSE_NS, thorough: bo
     return best if best is not None and best.scatter <= limit else None
 
 
+def fit_by_clock(reference: Course, other: Course, *, ahead: int, limit: int = FIRM_NS) -> Fit | None:
+    """The shift at which both end together by clocks of which the other's is `ahead` by so much; None: none within `limit` (ns) of that.
+
+    Here `scatter` is the distance from it (p90).
+    """
+    if not reference.ends or not other.ends:
+        return None
+    first, last = (bisect_left(reference.ends, end - ahead) for end in (other.ends[0], other.ends[-1]))
+    middle = {first, last - len(other.ends) + 1}
+    best: Fit | None = None
+    for shift in sorted(middle | {one + step for one in middle for step in (-1, 1)}):
+        best = _better(best, _tried(reference, other, shift, ahead=ahead))
+    return best if best is not None and best.scatter <= limit else None
+
+
 def _likely(reference: Course, other: Course) -> Iterable[int]:
     """Shifts worth trying first: the same steps side by side, the same ordinals, the nearest end by the clock."""
     firsts: dict[int, int] = {}
@@ -87,12 +105,12 @@ def _likely(reference: Course, other: Course) -> Iterable[int]:
     yield len(reference.ends) - len(other.ends)
 
 
-def _tried(reference: Course, other: Course, shift: int) -> Fit | None:
-    """How well a shift fits; None where too little of the two overlaps, or sizes contradict it."""
+def _tried(reference: Course, other: Course, shift: int, *, ahead: int | None = None) -> Fit | None:
+    """How well a shift fits; None where too little of the two overlaps, or sizes contradict it. `ahead`: as the clocks have it."""
     first, last = max(0, -shift), min(len(other.ends), len(reference.ends) - shift)
     overlap = last - first
     shorter = min(len(reference.ends), len(other.ends))
-    if overlap < max(1, shorter // 3, min(shorter, FEW)):
+    if overlap < (1 if ahead is not None else max(1, shorter // 3, min(shorter, FEW))):
         return None
     places = range(first, last) if overlap <= SAMPLES else [first + overlap * number // SAMPLES for number in range(SAMPLES)]
     differences = []
@@ -101,6 +119,9 @@ def _tried(reference: Course, other: Course, shift: int) -> Fit | None:
         if mine is not None and theirs is not None and mine != theirs:
             return None
         differences.append(other.ends[place] - reference.ends[place + shift])
+    if ahead is not None:
+        away = sorted(abs(difference - ahead) for difference in differences)
+        return Fit(shift=shift, scatter=away[len(away) - 1 - len(away) // 10], n=overlap, offset=ahead)
     differences.sort()
     low, high = differences[len(differences) // 10], differences[len(differences) - 1 - len(differences) // 10]
     return Fit(shift=shift, scatter=high - low, n=overlap, offset=differences[len(differences) // 2])
@@ -342,9 +363,9 @@ def _matched(parts: Sequence[MemberLane], clocks: Mapping[int, tuple[int, int]],
     courses = [part.course() for part in parts]
     reference = max(range(len(parts)), key=lambda place: (len(courses[place].ends), -place))
     fits: dict[int, Fit] = {reference: Fit(shift=0, scatter=0, n=len(courses[reference].ends))}
-    for place, course in enumerate(courses):
-        found = fit(courses[reference], course) if place != reference else None
-        if found is not None and _believable(found, parts[reference].member, parts[place].member, clocks):
+    for place in range(len(courses)):
+        found = _fit_of(parts, courses, reference, place, clocks) if place != reference else None
+        if found is not None:
             fits[place] = found
     inside = [(place, parts[place]) for place in sorted(fits)]
     left = [Unmatched(part=part, why=NO_FIT) for place, part in enumerate(parts) if place not in fits]
@@ -373,14 +394,27 @@ def _matched(parts: Sequence[MemberLane], clocks: Mapping[int, tuple[int, int]],
     )
 
 
-def _believable(found: Fit, reference: Member, member: Member, clocks: Mapping[int, tuple[int, int]]) -> bool:
-    """By one clock a group's exchanges end together; if not, they are of several, or, where many alike say so, a start time is wrong."""
-    mine, theirs = clocks.get(member.place), clocks.get(reference.place)
+def _fit_of(
+    parts: Sequence[MemberLane], courses: Sequence[Course], reference: int, place: int, clocks: Mapping[int, tuple[int, int]]
+) -> Fit | None:
+    """The shift of one member's sequence against the reference's; None where none is to be believed.
+
+    By one clock a group's exchanges end together. If not, they are of several groups, or, where many alike say so, a start time is wrong:
+    where few say so, the shift by the clocks counts.
+    """
+    found = fit(courses[reference], courses[place])
+    certain = found is not None and found.n >= CERTAIN and found.scatter <= FIRM_NS
+    mine, theirs = clocks.get(parts[place].member.place), clocks.get(parts[reference].member.place)
     aligned = mine is not None and theirs is not None and mine[0] == theirs[0]
     ahead = mine[1] - theirs[1] if aligned and mine is not None and theirs is not None else 0
-    if not (aligned or share_clock(reference, member)) or abs(found.offset - ahead) <= LOOSE_NS:
-        return True
-    return found.n >= CERTAIN and found.scatter <= FIRM_NS
+    if certain or (found is not None and abs(found.offset - ahead) <= LOOSE_NS):
+        return found
+    one, other = parts[reference].member, parts[place].member
+    timed = one.rank.start_unix_ns is not None and other.rank.start_unix_ns is not None
+    by_clock = fit_by_clock(courses[reference], courses[place], ahead=ahead) if aligned or timed else None
+    if by_clock is not None and (aligned or by_clock.n > 1):
+        return by_clock
+    return None if aligned or share_clock(one, other) else found
 
 
 def _numbered_instances(part: MemberLane, place: int, shift: int) -> pl.DataFrame:
@@ -441,10 +475,28 @@ def aligned(members: Sequence[Member], mesh: Mesh | None) -> tuple[tuple[Matched
     """All exchanges, matched as far as possible, and how the clocks compare; matched once more where the clocks are known better then."""
     matched, unmatched = match(members, mesh)
     told = clocks(members, matched)
-    if any(ahead for _, ahead in told.known.values()) and any(one.why == NO_FIT for one in unmatched):
-        matched, unmatched = match(members, mesh, told.known)
+    sure = clocks(members, [group for group in matched if _certain(group)])
+    known = sure.known if any(_contradicts(group, sure.known) for group in matched) else told.known
+    if known is sure.known or (any(ahead for _, ahead in known.values()) and any(one.why == NO_FIT for one in unmatched)):
+        matched, unmatched = match(members, mesh, known)
         told = clocks(members, matched)
     return matched, unmatched, told
+
+
+def _certain(group: Matched) -> bool:
+    """Whether a group's ends leave no doubt of how its members' clocks compare."""
+    ends = group.instances.with_columns((pl.col("end") - pl.col("end").first().over("ordinal")).alias("later"))
+    scatter = ends.group_by("place").agg((pl.col("later").quantile(0.9) - pl.col("later").quantile(0.1)).alias("scatter"))["scatter"].max()
+    return group.matched >= CERTAIN and isinstance(scatter, float) and scatter <= FIRM_NS
+
+
+def _contradicts(group: Matched, known: Mapping[int, tuple[int, int]]) -> bool:
+    """Whether members whose clocks are aligned end the group's exchanges apart by these clocks: then these are not the same ones."""
+    ends: dict[int, list[int]] = defaultdict(list)
+    for (place,), rows in group.instances.group_by("place", maintain_order=True):
+        clock, ahead = known[group.parts[int(place)].member.place]
+        ends[clock].append(integer_median(rows["end"].to_list()) - ahead)
+    return any(max(own) - min(own) > LOOSE_NS for own in ends.values())
 
 
 def _unaligned(ranks: Sequence[int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
@@ -27,17 +28,20 @@ class Transfers:
 
     `rows`: those of its instances, with duration, transfer and wait in ns, and last (bool): this member came last, and another waited
     noticeably. `sums`: by (place in the group, step of that member): transfer and wait. `lasts`: by place, how often it came last.
+    `covered`: by (place, that member's step), how many of its instances are matched, and how many there are.
     """
 
     group: Matched
     rows: pl.DataFrame
     sums: Mapping[tuple[int, int], tuple[int, int]]
     lasts: Mapping[int, int]
+    covered: Mapping[tuple[int, int], tuple[int, int]]
 
     def of_steps(self, place: int) -> list[tuple[int, int]]:
-        """Transfer and wait of one member in each of its steps."""
-        member = self.group.parts[place].member
-        return [self.sums.get((place, step.index), (0, 0)) for step in member.steps if step.index is not None]
+        """Transfer and wait of one member in each of its steps, those aside that other captures do not cover."""
+        steps = [step.index for step in self.group.parts[place].member.steps if step.index is not None]
+        shared = [step for step in steps if _shared(self.covered.get((place, step), (0, 0)))]
+        return [self.sums.get((place, step), (0, 0)) for step in shared or steps]
 
 
 def split_exchanges(group: Matched) -> Transfers:
@@ -54,7 +58,26 @@ def split_exchanges(group: Matched) -> Transfers:
         rows=rows,
         sums={(place, index): (transfer, wait) for place, index, transfer, wait in summed.iter_rows()},
         lasts=dict(rows.group_by("place").agg(pl.col("last").sum()).iter_rows()),
+        covered=_covered(group),
     )
+
+
+def _covered(group: Matched) -> dict[tuple[int, int], tuple[int, int]]:
+    """By (place, that member's step): how many of its instances are matched, and how many there are."""
+    matched = group.instances.drop_nulls("index").group_by("place", "index").len()
+    met = {(place, index): number for place, index, number in matched.iter_rows()}
+    every = {
+        (place, index): number
+        for place, part in enumerate(group.parts)
+        for index, number in part.rows.drop_nulls("index").group_by("index").len().iter_rows()
+    }
+    return {key: (met.get(key, 0), number) for key, number in every.items()}
+
+
+def _shared(covered: tuple[int, int]) -> bool:
+    """Whether most of a step's instances are matched: of a step that another capture does not hold nothing is known of waiting."""
+    matched, every = covered
+    return 2 * matched >= every
 
 
 def _step(rows: pl.DataFrame) -> pl.Expr:
@@ -130,18 +153,33 @@ class OwnTimes:
     """One member's waiting, transfer and own time by step. `matched`: some of its exchanges were.
 
     Own time is the step less the waiting for others: for other pipeline stages, and in matched exchanges as far as that can have held
-    compute up.
+    compute up. `shared`: the steps that all captures of its exchanges hold; of others nothing is known of waiting.
     """
 
     matched: bool
+    shared: tuple[bool, ...]
     wait: tuple[int, ...]
     transfer: tuple[int, ...]
     time: tuple[int, ...]
 
+    def told(self, figures: Sequence[int]) -> list[int]:
+        """Those of shared steps."""
+        return [figure for figure, shared in zip(figures, self.shared, strict=True) if shared]
+
     @property
     def median_ns(self) -> int:
         """Own time per step."""
-        return integer_median(self.time)
+        return integer_median(self.told(self.time))
+
+    @property
+    def wait_ns(self) -> int:
+        """Waiting per step."""
+        return integer_median(self.told(self.wait))
+
+    @property
+    def transfer_ns(self) -> int:
+        """Transfer per step."""
+        return integer_median(self.told(self.transfer))
 
 
 def own_times(members: Sequence[Member], every: Sequence[Transfers]) -> Mapping[int, OwnTimes]:
@@ -158,13 +196,27 @@ def own_times(members: Sequence[Member], every: Sequence[Transfers]) -> Mapping[
         )
         for found in every
     ]
-    waited = _unions(rows, "start", "middle")
-    moved = _unions(rows, "middle", "end")
+    waited = unions(rows, "start", "middle")
+    moved = unions(rows, "middle", "end")
     matched = {part.member.place for found in every for part in found.group.parts}
-    return {member.place: _own_times(member, waited, moved, matched=member.place in matched) for member in members}
+    shared = _shared_steps(every)
+    return {
+        member.place: _own_times(member, waited, moved, shared.get(member.place, {}), matched=member.place in matched) for member in members
+    }
 
 
-def _unions(rows: Sequence[pl.DataFrame], start: str, end: str) -> dict[tuple[int, int], int]:
+def _shared_steps(every: Sequence[Transfers]) -> dict[int, dict[int, bool]]:
+    """By a member's place and step, whether most of its instances in groups with others are matched."""
+    sums: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
+    for found in every:
+        for (place, step), (matched, number) in found.covered.items():
+            own = sums[found.group.parts[place].member.place]
+            before = own.get(step, (0, 0))
+            own[step] = (before[0] + matched, before[1] + number)
+    return {place: {step: _shared(covered) for step, covered in own.items()} for place, own in sums.items()}
+
+
+def unions(rows: Sequence[pl.DataFrame], start: str, end: str) -> dict[tuple[int, int], int]:
     """By (member, step): the length of the union of the intervals between two columns."""
     if not rows:
         return {}
@@ -175,15 +227,29 @@ def _unions(rows: Sequence[pl.DataFrame], start: str, end: str) -> dict[tuple[in
     return {(member, index): ns for member, index, ns in summed.iter_rows()}
 
 
-def _own_times(member: Member, waited: Mapping[tuple[int, int], int], moved: Mapping[tuple[int, int], int], *, matched: bool) -> OwnTimes:
-    """`waited` and `moved`: waiting and transfer (ns) by member's place and step."""
+def _own_times(
+    member: Member,
+    waited: Mapping[tuple[int, int], int],
+    moved: Mapping[tuple[int, int], int],
+    shared: Mapping[int, bool],
+    *,
+    matched: bool,
+) -> OwnTimes:
+    """`waited` and `moved`: waiting and transfer (ns) by member's place and step; `shared`: by step. All are where none is."""
     steps = [step.index or 0 for step in member.steps]
     wait = tuple(waited.get((member.place, step), 0) for step in steps)
     time = tuple(
         step.window_ns - bubble - min(ns, max(0, step.blocking_transport_ns - bubble))
         for step, bubble, ns in zip(member.steps, member.bubble, wait, strict=True)
     )
-    return OwnTimes(matched=matched, wait=wait, transfer=tuple(moved.get((member.place, step), 0) for step in steps), time=time)
+    held = tuple(shared.get(step, True) for step in steps)
+    return OwnTimes(
+        matched=matched,
+        shared=held if any(held) else (True,) * len(held),
+        wait=wait,
+        transfer=tuple(moved.get((member.place, step), 0) for step in steps),
+        time=time,
+    )
 
 
 def left_alone(unmatched: Sequence[Unmatched]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from diagnose.measure.ranks.matching import (
     NO_FIT,
     PAIRWISE,
     Course,
+    aligned,
     clocks,
     fit,
     match,
@@ -250,6 +251,29 @@ def test_one_host_has_one_clock_and_offsets_follow_groups_that_share_a_rank() ->
     told = compared(did(0, 0, host=0), did(1, 0, host=0), did(2, 5, host=1, group=8), did(3, 5, host=1, group=8))
     assert told.known == {0: (0, 0), 1: (0, 0), 2: (1, 0), 3: (1, 0)}
     assert told.notes == ()
+
+
+@for_each("clock", 0, 4_321_000)
+@for_each("few", 1, 2)
+def test_captures_of_other_steps_meet_in_the_steps_that_both_hold(clock: int, few: int) -> None:
+    """Steps 0 to 3 and 2 to 5. Of exchanges that come once or twice in a step any whole step more looks right; those of many know better.
+
+    Whether the other's clock is right or not.
+    """
+    layers = [33_000_000 * step + end for step in range(6) for end in ends(12, step)]
+    last = [33_000_000 * step + 30_000_000 + 900_000 * number + 20_000 * (step * step % 7) for step in range(6) for number in range(few)]
+    norm = lane("other", "all-reduce", "all_reduce", communicator=8)
+
+    def rank(number: int, first: int, ahead: int) -> Did:
+        lanes = {
+            lane(communicator=7): rans(layers[12 * first : 12 * first + 48], moved=ahead),
+            norm: rans(last[few * first : few * first + 4 * few], moved=ahead),
+        }
+        return Did(rank=number, lanes=lanes)
+
+    found, _, told = aligned(members([rank(0, 0, 0), rank(1, 2, clock)]), None)
+    assert {one.operation: (one.matched, one.seen) for one in found} == {"all-to-all": (24, 72), "all-reduce": (2 * few, 6 * few)}
+    assert told.known == {0: (0, 0), 1: (0, clock)}
 
 
 # -------------------- which ranks share a stage and a group, against Megatron-Core's order counted out rank by rank

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -155,6 +156,21 @@ def test_who_issues_late_or_has_more_images_is_named_and_nobody_where_nobody_wai
     assert judged(four(1, blocked_ns=lambda _: 0)) == ()
 
 
+def test_a_slow_device_costs_no_more_than_its_work_takes_longer() -> None:
+    """The others wait 6 ms for it, but most of that is hidden: its kernels take 2 ms longer, its CPU 0.1 ms."""
+    (found,) = judged(
+        [
+            replace(
+                one,
+                shapes=[("gemm", "dense_gemm", 130 if one.rank == 1 else 100)],
+                work={"dense_gemm": 8_000_000 if one.rank == 1 else 6_000_000, "norm": 900_000 if one.rank == 1 else 1_000_000},
+            )
+            for one in four(1, blocked_ns=blocked, starved_ns=lambda is_late: 1_000_000 if is_late else 900_000)
+        ]
+    )
+    assert (found.rank, found.cause, found.wait_ns) == (1, "slow_gpu", 2_100_000)
+
+
 def some(ranks: int, late_by: dict[int, list[int]]) -> list[Did]:
     """Ranks with one expert exchange of 20 instances; those in `late_by` come so many ns late, in turn, and their hosts issue late."""
     ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(20)]
@@ -197,6 +213,44 @@ def test_of_a_capture_that_ends_early_the_steps_that_it_shares_count() -> None:
     (late,) = judged(found)
     assert (late.rank, late.cause) == (1, "slow_host")
     assert late.wait_ns == 3_000_000
+
+
+def test_captures_that_hold_other_steps_are_compared_in_those_that_all_hold() -> None:
+    """Ranks 0 to 2 hold the steps 0 and 1, rank 3 the steps 1 and 2: of the others nobody knows who waited."""
+    found = []
+    for rank in range(4):
+        first = 1 if rank == 3 else 0
+        numbers = range(10 * first, 10 * first + 20)
+        ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in numbers]
+        ran = [
+            Ran(start=end - 400_000 + (300_000 if rank == 1 else 0), end=end, step=number // 10 - first)
+            for number, end in zip(numbers, ends, strict=True)
+        ]
+        waited, starved = (0, 4_000_000) if rank == 1 else (3_000_000, 900_000)
+        found.append(Did(rank=rank, lanes={lane(communicator=1): ran}, step_ns=30_000_000, blocked_ns=waited, starved_ns=starved, steps=2))
+    every = members(found)
+    own = own_times(every, [split_exchanges(group) for group in match(every, None)[0]])
+    assert [own[rank].shared for rank in range(4)] == [(False, True)] * 3 + [(True, False)]
+    assert [(own[rank].wait_ns, own[rank].median_ns) for rank in range(4)] == [
+        (3_000_000, 27_000_000), (0, 30_000_000), (3_000_000, 27_000_000), (3_000_000, 27_000_000)
+    ]  # fmt: skip
+    (late,) = judged(found)
+    assert (late.rank, late.wait_ns) == (1, 3_000_000)
+
+
+def test_a_straggler_costs_no_more_than_it_comes_after_the_next() -> None:
+    """Rank 1 comes 300 µs late; the next comes 200 µs late, another one each time. Of two groups that wait at once one counts."""
+    found = []
+    for rank in range(5):
+        others = [one for one in range(5) if one != 1]
+        behind = [300_000 if rank == 1 else 200_000 if others[number % 4] == rank else 0 for number in range(20)]
+        ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(20)]
+        ran = [Ran(start=end - 400_000 + late_ns, end=end) for end, late_ns in zip(ends, behind, strict=True)]
+        lanes = {lane(communicator=1): ran, lane("data", "all-gather", "all_gather", communicator=2): ran}
+        starved = 7_000_000 if rank == 1 else 900_000
+        found.append(Did(rank=rank, lanes=lanes, step_ns=60_000_000, blocked_ns=0 if rank == 1 else 6_000_000, starved_ns=starved))
+    (late,) = judged(found)
+    assert (late.rank, late.wait_ns) == (1, 20 * 100_000)
 
 
 @pytest.mark.parametrize("slow", [True, False])
