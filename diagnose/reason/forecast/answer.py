@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.forecast import SCHEMA, Forecast, Refused, Span
 from diagnose.job import Job, completed
@@ -18,6 +20,7 @@ from diagnose.reason.forecast.configured import as_configured
 from diagnose.reason.forecast.outcome import Replays, asked, categories_of, ingredients_of, per_step, sequence, steps_of
 from diagnose.reason.forecast.plan import Compatible, Search, search
 from diagnose.reason.forecast.questions import Free, Question, fix_question, free_questions, rank_questions
+from diagnose.reason.forecast.ranks import middle_in_step
 from diagnose.reason.plan import of_numerics
 
 SHORT = 10  # ms below which a forecast is told in tenths, however wide it is: 1 to 2 ms would hide what is told
@@ -40,8 +43,8 @@ def answer(
     anyway: bool = False,
     met: Met | str = ONE_RANK,
 ) -> Forecast:
-    """The forecast for the device of the verdict. Without fixes and free questions, or with `plan`, the plan is searched for, of a long
-    capture on a few of its steps (`Whatif`).
+    """The forecast for the device of the verdict; with all ranks in step, for the one in the middle. Without fixes and free questions, or
+    with `plan`, the plan is searched for, of a long capture on a few of its steps (`Whatif`).
 
     `anyway`: fixes that are blocked or on already are replayed all the same. `met`: all captured ranks, which what is asked for is replayed
     with, or why they can't be. Raises UsageError for a question that can't be understood.
@@ -50,6 +53,9 @@ def answer(
     own = [fix_question(key, context, diagnosis.findings) for key in dict.fromkeys(fixes)]
     of_ranks, rest = rank_questions(free or Free(), met, diagnosis.ranks, knowledge.buckets)
     own += [*of_ranks, *free_questions(rest, context, knowledge.forecast, diagnosis.walls)]
+    if free is not None and free.no_wait and isinstance(met, Met) and not plan:
+        graph = middle_in_step(met)
+        diagnosis = _shown(diagnosis, graph)
     if graph is None or graph.refused is not None:
         return _refused(diagnosis, own, "No operation was captured." if graph is None else graph.refused or "")
     ranks = met if isinstance(met, Met) and own and not plan else None
@@ -68,6 +74,19 @@ def answer(
         own += found.chosen
         refused += _without(found, replays)
     return _answered(diagnosis, replays, open_, own, refused, found, whole.steps.height)
+
+
+def _shown(diagnosis: Diagnosis, graph: Graph) -> Diagnosis:
+    """The same with another device's name on it."""
+    known = diagnosis.identity
+    own = (
+        next((one for one in diagnosis.ranks.survey if (one.rank, one.device) == (graph.rank, graph.device)), None)
+        if diagnosis.ranks
+        else None
+    )
+    if known is None or own is None:
+        return diagnosis
+    return replace(diagnosis, identity=replace(known, rank=own.rank, file=own.file))
 
 
 def context_of(diagnosis: Diagnosis, job: Job | None, knowledge: Knowledge) -> Context:

@@ -65,6 +65,13 @@ def in_step(met: Met) -> Variant:
     return replace(free, why=f"{waits} Then each steps by itself, in {min(alone):.1f} to {max(alone):.1f} ms.")
 
 
+def middle_in_step(met: Met) -> Graph:
+    """The rank that steps in the middle once nobody waits, of two the shorter: the late rank itself waits for nobody and wins nothing."""
+    alone = mean_steps(met, Variant(graphs=met.graphs, waiting=False, basis="inferred", why=""))
+    ordered = sorted(zip(alone, met.graphs, strict=True), key=lambda one: (one[0], one[1].rank, one[1].device))
+    return ordered[(len(ordered) - 1) // 2][1]
+
+
 def evened(met: Met, late: int, likes: Collection[int]) -> Variant | str:
     """A late rank takes no longer for the same work than its likes (their median); a sentence where it has none here."""
     sums = {graph.rank: _work(graph) for graph in met.graphs if graph.rank in {late, *likes}}

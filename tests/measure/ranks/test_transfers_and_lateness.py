@@ -191,6 +191,13 @@ def test_of_two_ranks_the_late_one_is_named() -> None:
     assert (found.rank, found.cause, found.pattern) == (0, "slow_host", "always")
 
 
+def test_of_two_ranks_that_come_last_as_often_the_one_that_costs_more_is_named() -> None:
+    (found,) = judged(
+        some(2, {0: [300_000, 0]})[:1] + [replace(one, starved_ns=0, blocked_ns=6_000_000) for one in some(2, {1: [0, 30_000]})[1:]]
+    )
+    assert (found.rank, found.last_share, found.wait_ns) == (0, 0.5, 10 * 300_000)
+
+
 def test_two_ranks_that_come_late_together_are_found() -> None:
     """Now one of them is the very last, now the other; nobody waits for one of them alone."""
     (found,) = judged(some(6, {1: [300_000, 295_000], 4: [295_000, 300_000]}))

@@ -18,7 +18,17 @@ from diagnose.pipeline import whatif
 from diagnose.reason.forecast.outcome import Replays
 from diagnose.reason.forecast.plan import Search
 from diagnose.reason.forecast.questions import Free, rank_questions
-from diagnose.reason.forecast.ranks import Variant, balanced, evened, faster_link, in_step, job_step, likes_of_late, mean_steps
+from diagnose.reason.forecast.ranks import (
+    Variant,
+    balanced,
+    evened,
+    faster_link,
+    in_step,
+    job_step,
+    likes_of_late,
+    mean_steps,
+    middle_in_step,
+)
 from fixtures.rank_forecast import rank_forecasts
 from tests.builders.graphs import small_graph
 from tests.builders.simulated import traces
@@ -63,6 +73,13 @@ def test_in_step_the_waiting_goes_and_the_transfer_stays() -> None:
     partly = in_step(met(*LATE, exchanges=(1,), whole=False))
     assert "members were not captured" in partly.why
     assert partly.basis == "inferred"
+
+
+def test_in_step_the_rank_in_the_middle_is_shown() -> None:
+    """The late one wins nothing: it waits for nobody."""
+    assert middle_in_step(met(*LATE, exchanges=(1,))).rank == 0
+    third = rank(2, ("work", 130, DENSE), ("exchange", 50, EXCHANGE), ("after", 50, DENSE))
+    assert middle_in_step(met(*LATE, third, exchanges=(1,))).rank == 2
 
 
 def test_a_late_rank_takes_what_its_likes_take() -> None:
@@ -180,7 +197,9 @@ def test_whatif_of_two_ranks() -> None:
     assert evened_.step_ns.likely / 1e6 == pytest.approx(true, rel=0.01)
     in_step_ = whatif(paths, no_wait=True, config=paths[0].parent / "job.yaml")
     assert in_step_.identity is not None
-    assert in_step_.identity.rank == in_step_.rank == 0  # the verdict's, which is the slow one; what the other takes is told beside it
+    assert in_step_.identity.rank == in_step_.rank == 1  # not the verdict's: that is the slow one, which waits for nobody
+    assert in_step_.step_ns is not None
+    assert in_step_.step_ns.likely < 0.9 * in_step_.step_ns.now
     assert any("Then each steps by itself, in " in one.text for one in in_step_.ingredients)
     assert whatif(paths[:1], no_wait=True).step_ns is None
 
