@@ -228,19 +228,27 @@ def _slowest(
             f"rank {central.rank.rank} is the one in the middle by step time; no collective between ranks shows the slowest path",
         )
     times = {member.place: own[member.place].median_ns for member in members}
-    usual = median_low(list(times.values()))
     behind = [entry.rank for entry in lateness if entry.rank is not None]
     if behind:
         member = next(one for one in members if one.rank.rank == behind[0])
         return member, f"rank {member.rank.rank} is the slowest path: the ranks of its collectives wait for it"
-    place = max(times, key=lambda one: (times[one], -one))
     step = central.median.window_ns
-    if times[place] - usual > SLOWEST * step:
-        member = members[place]
-        waits = {one: times.wait_ns for one, times in own.items()}
+    waits = {place: one.wait_ns for place, one in own.items()}
+    place, above = _longest(times)
+    if above > SLOWEST * step:
         why = "it waits least for others" if waits[place] == min(waits.values()) else "its time without waiting for others is the longest"
-        return member, f"rank {member.rank.rank} is the slowest path: {why}"
+        return members[place], f"rank {members[place].rank.rank} is the slowest path: {why}"
+    place, above = _longest({place: one.mean_ns for place, one in own.items()})
+    if above > SLOWEST * step:
+        why = "single steps, in which the others wait for it, make its time without waiting the longest on average"
+        return members[place], f"rank {members[place].rank.rank} is the slowest path: {why}"
     return central, f"no rank's time without waiting stands out; rank {central.rank.rank} is the one in the middle by step time"
+
+
+def _longest(times: Mapping[int, int]) -> tuple[int, int]:
+    """The place with the longest time, of equal ones the first, and by how much it exceeds the middle."""
+    place = max(times, key=lambda one: (times[one], -one))
+    return place, times[place] - median_low(list(times.values()))
 
 
 def _exchanged(every: Sequence[Transfers]) -> dict[tuple[int, int, str, str], tuple[int, int, int, int]]:

@@ -272,16 +272,26 @@ def _rotating(blame: _Blame, total: int, step: int, experts: Sequence[ExpertImba
 def _slower(known: Background, culprit: int, others: Sequence[Member], wait: int) -> bool:
     """Whether a rank's own time exceeds that of its likes by about what the others wait, in most steps.
 
-    If not, it comes last because it waited elsewhere, or by chance.
-
-    All its likes count, not only those that wait: within one set of ranks that end their steps together, whoever waits least has the most
-    own time.
+    If not, it comes last because it waited elsewhere, or by chance. All its likes count, not only those that wait: within one set of ranks
+    that end their steps together, whoever waits least has the most own time. Steps of ranks need not begin together (what makes one late
+    may lie before its step, and the others wait for it within theirs): so it is enough that it waits by so much less than they do.
     """
-    mine = known.own[culprit].told(known.own[culprit].time)
-    theirs = [known.own[place].told(known.own[place].time) for place in known.likes(culprit, others)]
-    steps = min(len(mine), *(len(times) for times in theirs))
-    above = [mine[step] - median_low([times[step] for times in theirs]) for step in range(steps)]
-    return integer_median(above) >= OWN * wait and sum(excess >= OWN * wait / 2 for excess in above) >= MOST_STEPS * steps
+    mine = known.own[culprit]
+    likes = [known.own[place] for place in known.likes(culprit, others)]
+    above = _over(mine.in_shared(mine.time), [one.in_shared(one.time) for one in likes])
+    less = [-ns for ns in _over(mine.in_shared(mine.lost), [one.in_shared(one.lost) for one in likes])]
+    return any(_in_most(excess, wait) for excess in (above, less))
+
+
+def _over(mine: Sequence[int], theirs: Sequence[Sequence[int]]) -> list[int]:
+    """By step, how much more than the median of the others."""
+    steps = min(len(mine), *(len(one) for one in theirs))
+    return [mine[step] - median_low([one[step] for one in theirs]) for step in range(steps)]
+
+
+def _in_most(excess: Sequence[int], wait: int) -> bool:
+    """Whether it makes up about what the others wait, in most steps."""
+    return integer_median(excess) >= OWN * wait and sum(one >= OWN * wait / 2 for one in excess) >= MOST_STEPS * len(excess)
 
 
 # ------------------------------------------------------------------------------------------------ causes

@@ -153,7 +153,7 @@ class OwnTimes:
     """One member's waiting, transfer and own time by step. `matched`: some of its exchanges were.
 
     Own time is the step less the waiting for others: for other pipeline stages, and in matched exchanges as far as that can have held
-    compute up. `shared`: the steps that all captures of its exchanges hold; of others nothing is known of waiting.
+    compute up; `lost` is that waiting. `shared`: the steps that all captures of its exchanges hold; of others nothing is known of waiting.
     """
 
     matched: bool
@@ -161,25 +161,32 @@ class OwnTimes:
     wait: tuple[int, ...]
     transfer: tuple[int, ...]
     time: tuple[int, ...]
+    lost: tuple[int, ...]
 
-    def told(self, figures: Sequence[int]) -> list[int]:
+    def in_shared(self, figures: Sequence[int]) -> list[int]:
         """Those of shared steps."""
         return [figure for figure, shared in zip(figures, self.shared, strict=True) if shared]
 
     @property
     def median_ns(self) -> int:
         """Own time per step."""
-        return integer_median(self.told(self.time))
+        return integer_median(self.in_shared(self.time))
+
+    @property
+    def mean_ns(self) -> int:
+        """Own time per step, the mean: what single steps take longer counts."""
+        told = self.in_shared(self.time)
+        return sum(told) // len(told) if told else 0
 
     @property
     def wait_ns(self) -> int:
         """Waiting per step."""
-        return integer_median(self.told(self.wait))
+        return integer_median(self.in_shared(self.wait))
 
     @property
     def transfer_ns(self) -> int:
         """Transfer per step."""
-        return integer_median(self.told(self.transfer))
+        return integer_median(self.in_shared(self.transfer))
 
 
 def own_times(members: Sequence[Member], every: Sequence[Transfers]) -> Mapping[int, OwnTimes]:
@@ -238,8 +245,8 @@ def _own_times(
     """`waited` and `moved`: waiting and transfer (ns) by member's place and step; `shared`: by step. All are where none is."""
     steps = [step.index or 0 for step in member.steps]
     wait = tuple(waited.get((member.place, step), 0) for step in steps)
-    time = tuple(
-        step.window_ns - bubble - min(ns, max(0, step.blocking_transport_ns - bubble))
+    lost = tuple(
+        bubble + min(ns, max(0, step.blocking_transport_ns - bubble))
         for step, bubble, ns in zip(member.steps, member.bubble, wait, strict=True)
     )
     held = tuple(shared.get(step, True) for step in steps)
@@ -248,7 +255,8 @@ def _own_times(
         shared=held if any(held) else (True,) * len(held),
         wait=wait,
         transfer=tuple(moved.get((member.place, step), 0) for step in steps),
-        time=time,
+        time=tuple(step.window_ns - ns for step, ns in zip(member.steps, lost, strict=True)),
+        lost=lost,
     )
 
 

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.buckets import load_buckets
+from diagnose.measure.ranks.compare import _slowest
 from diagnose.measure.ranks.groups import experts, like_groups, slow_devices
 from diagnose.measure.ranks.lateness import Background, late
 from diagnose.measure.ranks.matching import clocks, match
-from diagnose.measure.ranks.transfers import NOTICEABLE_NS, NOTICEABLE_SHARE, left_alone, own_times, record, split_exchanges
+from diagnose.measure.ranks.transfers import NOTICEABLE_NS, NOTICEABLE_SHARE, OwnTimes, left_alone, own_times, record, split_exchanges
 from diagnose.pipeline import diagnose
 from fixtures import sample
 from tests.builders.ranks import ranks_of
@@ -243,6 +244,26 @@ def test_captures_that_hold_other_steps_are_compared_in_those_that_all_hold() ->
     ]  # fmt: skip
     (late,) = judged(found)
     assert (late.rank, late.wait_ns) == (1, 3_000_000)
+
+
+@pytest.mark.parametrize("pause", [9_000_000, 1_000_000])
+def test_a_rank_that_is_late_in_one_step_alone_is_spoken_of_where_that_weighs(pause: int) -> None:
+    """By the median step nobody stands out; over all steps one does, if its pause is more than 2 % of them."""
+    did = [replace(one, step_ns=25_000_000) for one in four(None)]
+    times = {rank: (24_000_000, 24_000_000 + (pause if rank == 3 else 0), 24_000_000, 24_000_000) for rank in range(4)}
+    own = {
+        rank: OwnTimes(matched=True, shared=(True,) * 4, wait=(0,) * 4, transfer=(0,) * 4, time=time, lost=(0,) * 4)
+        for rank, time in times.items()
+    }
+    member, why = _slowest(members(did), own, (), (1, 0))
+    assert (member.rank.rank, "single steps" in why) == ((3, True) if pause > 4 * 500_000 else (1, False))
+
+
+def test_what_makes_a_rank_late_may_lie_before_its_steps() -> None:
+    """Rank 1 pauses before each of its steps, so that these begin later and are short; the others wait for it within theirs."""
+    did = four(1, blocked_ns=blocked, starved_ns=lambda is_late: 7_000_000 if is_late else 900_000)
+    (found,) = judged([replace(one, step_ns=54_000_000 if one.rank == 1 else 60_000_000) for one in did])
+    assert (found.rank, found.cause) == (1, "slow_host")
 
 
 def test_a_straggler_costs_no_more_than_it_comes_after_the_next() -> None:

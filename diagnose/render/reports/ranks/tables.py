@@ -167,7 +167,7 @@ def late(document: Diagnosis, ranks: Ranks) -> Table:
             }
             for one in story.ordered_late(ranks)
         ),
-        note=f"Comes last: share of the collectives with notable waiting. Costs others: for so long all of them waited for it alone, {per(document)}; with ranks that take turns, the mean of their waits. Longer: how much more of that the straggler has than its peers.",
+        note=f"Comes last: share of the collectives with notable waiting. Costs others: for so long all waited for it alone (in turn: the mean of waits), {per(document)}. Longer: how much more of that the straggler has than its peers.",
         empty="no captured rank is a straggler"
         if any(one.matched for one in ranks.exchanges)
         else "unknown: no collective was matched between ranks",
