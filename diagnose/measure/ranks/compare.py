@@ -20,7 +20,7 @@ from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.ranks import transfers
 from diagnose.measure.ranks.groups import experts, like_groups, pipeline, slow_devices, tails
 from diagnose.measure.ranks.lateness import Background, late
-from diagnose.measure.ranks.matching import Clocks, aligned
+from diagnose.measure.ranks.matching import Clocks, aligned, ends_apart
 from diagnose.measure.ranks.members import Input, Member, Mesh, host_label, members_of, mesh_of
 from diagnose.measure.ranks.transfers import OwnTimes, Transfers
 from diagnose.model.statistics import integer_median
@@ -181,7 +181,7 @@ def compare(
     members = members_of(inputs)
     mesh = mesh_of(job)
     matched, unmatched, told = aligned(members, mesh)
-    every = [transfers.split_exchanges(group) for group in matched]
+    every = [transfers.split_exchanges(group, ends_apart(group, told)) for group in matched]
     own = transfers.own_times(members, every)
     groups, group_of = like_groups(members, mesh, buckets)
     skewed, skew = skews(members, group_of, told)

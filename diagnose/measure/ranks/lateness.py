@@ -146,7 +146,8 @@ def _late(blame: _Blame, every: Sequence[Transfers], known: Background) -> Late 
     with_it = [one for one in others if blame.near[one.place] >= MOSTLY * blame.noticed]
     fellows = {one.place for one in others if culprit in known.slow and one.place in known.slow} | {one.place for one in with_it}
     late_ones = {culprit, *fellows} if len(fellows) < len(others) else {culprit}
-    wait = min(sum(blame.behind[place] for place in late_ones), _waited_for_alone(every, late_ones))
+    waited = sum(blame.behind[place] for place in late_ones) * len(others) // (len(blame.members) - len(late_ones))
+    wait = min(waited, _waited_for_alone(every, late_ones))
     pattern: Pattern = "always" if share >= ALWAYS else "mostly"
     cause, bucket, longer, words = _cause(member, others, blame.behind[culprit], known)
     if cause == "slow_gpu" and late_ones == {culprit}:

@@ -456,10 +456,8 @@ def clocks(members: Sequence[Member], matched: Sequence[Matched]) -> Clocks:
     """Compare the clocks of all hosts that meet in an exchange. Devices of one input, and of one host that is known, share a clock."""
     clock_of = _clocks_of(members, matched)
     first = {clock: one for one in reversed(members) for clock in [clock_of[one.place]]}
-    pooled = _differences(matched, clock_of)
-    pairs = {
-        pair: _pair(first[pair[0]], first[pair[1]], pl.Series(values)) for pair, values in sorted(pooled.items()) if len(values) >= MIN_ENDS
-    }
+    pooled = {pair: _agreed(values) for pair, values in sorted(_differences(matched, clock_of).items())}
+    pairs = {pair: _pair(first[pair[0]], first[pair[1]], pl.Series(values)) for pair, values in pooled.items() if len(values) >= MIN_ENDS}
     offsets = _offsets(list(dict.fromkeys(clock_of.values())), pairs)
     known = {one.place: offsets[clock_of[one.place]] for one in members}
     apart = {
@@ -521,7 +519,8 @@ def _clocks_of(members: Sequence[Member], matched: Sequence[Matched]) -> dict[in
         leaders.setdefault(hosts[one.place], alone[one.place])
         of_input[alone[one.place]].append(one.place)
     found = dict(hosts)
-    for (reference, other), values in _differences(matched, alone).items():
+    for (reference, other), by_group in _differences(matched, alone).items():
+        values = [value for own in by_group for value in own]
         here = [place for place in of_input[other] if hosts[place][0] == 0 and leaders[hosts[place]] == reference]
         if here and len(values) >= MIN_ENDS and abs(int(pl.Series(values).median())) > LIMIT_NS:  # type: ignore[arg-type]
             found |= dict.fromkeys(here, other)
@@ -530,9 +529,9 @@ def _clocks_of(members: Sequence[Member], matched: Sequence[Matched]) -> dict[in
 
 def _differences(
     matched: Sequence[Matched], clock_of: Mapping[int, tuple[int, int]]
-) -> dict[tuple[tuple[int, int], tuple[int, int]], list[int]]:
-    """By pair of clocks: the end of the one less the end of the other, for every matched instance."""
-    found: dict[tuple[tuple[int, int], tuple[int, int]], list[int]] = defaultdict(list)
+) -> dict[tuple[tuple[int, int], tuple[int, int]], list[list[int]]]:
+    """By pair of clocks and group: the end of the one less the end of the other, for every matched instance."""
+    found: dict[tuple[tuple[int, int], tuple[int, int]], list[list[int]]] = defaultdict(list)
     for group in matched:
         own = [clock_of[part.member.place] for part in group.parts]
         leaders = {clock: place for place, clock in reversed(list(enumerate(own)))}
@@ -541,8 +540,36 @@ def _differences(
             continue
         ends = {place: rows["end"] for (place,), rows in group.instances.group_by("place", maintain_order=True)}
         for other in others:
-            found[reference, other] += (ends[leaders[other]] - ends[leaders[reference]]).to_list()
+            found[reference, other].append((ends[leaders[other]] - ends[leaders[reference]]).to_list())
     return found
+
+
+def _agreed(by_group: Sequence[list[int]]) -> list[int]:
+    """Differences of two clocks; where all together scatter too much for two clocks, those of the groups that agree, if most do.
+
+    In the others a member ends later than the rest, always by as much: its own part of the exchange is slow.
+    """
+    every = pl.Series([value for own in by_group for value in own], dtype=pl.Int64)
+    low, high = (int((every - integer_median(every.to_list())).quantile(share, "nearest") or 0) for share in (0.05, 0.95))
+    told = [(integer_median(own), own) for own in by_group if own]
+    if max(abs(low), abs(high)) > LIMIT_NS:
+        near = [[own for other, own in told if abs(other - middle) <= LIMIT_NS] for middle, _ in told]
+        most = max(near, key=lambda groups: (len(groups), sum(map(len, groups))))
+        values = [value for own in most for value in own]
+        if 2 * len(most) > len(told) and len(values) >= MIN_ENDS:
+            return values
+    return every.to_list()
+
+
+def ends_apart(group: Matched, told: Clocks) -> tuple[int, ...] | None:
+    """What each member's clock is ahead, where by clocks that other groups align some members end the group's exchanges after the rest."""
+    if not told.together(part.member for part in group.parts):
+        return None
+    ahead = tuple(told.known[part.member.place][1] for part in group.parts)
+    first = pl.col("end").first().over("ordinal")
+    later = group.instances.sort("ordinal", "place").with_columns((pl.col("end") - first).alias("later")).group_by("place").agg("later")
+    offsets = [integer_median(values) - ahead[place] for place, values in later.iter_rows()]
+    return ahead if max(offsets, default=0) - min(offsets, default=0) > LIMIT_NS else None
 
 
 def _pair(reference: Member, other: Member, differences: pl.Series) -> ClockPair:

@@ -44,14 +44,23 @@ class Transfers:
         return [self.sums.get((place, step), (0, 0)) for step in shared or steps]
 
 
-def split_exchanges(group: Matched) -> Transfers:
-    """Split every instance of a group."""
+def split_exchanges(group: Matched, ahead: Sequence[int] | None = None) -> Transfers:
+    """Split every instance of a group.
+
+    `ahead`: by how much each member's clock is, where members do not end together: then each one's transfer is what it takes once the last
+    has come.
+    """
     duration = pl.col("end") - pl.col("start")
     rows = group.instances.with_columns(duration.alias("duration"), duration.min().over("ordinal").alias("transfer"))
-    longest = pl.col("duration").max().over("ordinal") - pl.col("transfer")
-    noticed = longest > pl.max_horizontal(pl.lit(NOTICEABLE_NS), (pl.col("transfer") * NOTICEABLE_SHARE).cast(pl.Int64))
-    first_of_last = pl.col("place").filter(pl.col("duration") == pl.col("transfer")).first().over("ordinal") == pl.col("place")
-    rows = rows.with_columns((pl.col("duration") - pl.col("transfer")).alias("wait"), (noticed & first_of_last).alias("last"), _step(rows))
+    if ahead is not None:
+        moved = pl.col("place").replace_strict(dict(enumerate(ahead)), return_dtype=pl.Int64)
+        since = (pl.col("start") - moved).max().over("ordinal")  # the last has come
+        rows = rows.with_columns((pl.col("end") - moved - since).clip(0, pl.col("duration")).alias("transfer"))
+    rows = rows.with_columns((pl.col("duration") - pl.col("transfer")).alias("wait"))
+    least = (pl.col("transfer").min().over("ordinal") * NOTICEABLE_SHARE).cast(pl.Int64)
+    noticed = pl.col("wait").max().over("ordinal") > pl.max_horizontal(pl.lit(NOTICEABLE_NS), least)
+    first_of_last = pl.col("place").filter(pl.col("wait") == pl.col("wait").min()).first().over("ordinal") == pl.col("place")
+    rows = rows.with_columns((noticed & first_of_last).alias("last"), _step(rows))
     summed = rows.filter(pl.col("index").is_not_null()).group_by("place", "index").agg(pl.col("transfer", "wait").sum())
     return Transfers(
         group=group,
@@ -136,9 +145,7 @@ def _bandwidth(found: Transfers) -> tuple[float | None, float | None, str]:
         return None, None, ""
     if not group.whole:
         return None, None, _NOT_ALL
-    one = found.rows.group_by("ordinal").agg(
-        pl.col("bytes").max(), pl.col("bytes").null_count().alias("unknown"), pl.col("transfer").first()
-    )
+    one = found.rows.group_by("ordinal").agg(pl.col("bytes").max(), pl.col("bytes").null_count().alias("unknown"), pl.col("transfer").max())
     if one["unknown"].sum() or not one["transfer"].sum():
         return None, None, _NO_SIZES
     algorithm = float(one["bytes"].sum()) / float(one["transfer"].sum())

@@ -13,7 +13,7 @@ from diagnose.knowledge.buckets import load_buckets
 from diagnose.measure.ranks.compare import _slowest
 from diagnose.measure.ranks.groups import experts, like_groups, slow_devices
 from diagnose.measure.ranks.lateness import Background, late
-from diagnose.measure.ranks.matching import clocks, match
+from diagnose.measure.ranks.matching import clocks, ends_apart, match
 from diagnose.measure.ranks.transfers import NOTICEABLE_NS, NOTICEABLE_SHARE, OwnTimes, left_alone, own_times, record, split_exchanges
 from diagnose.pipeline import diagnose
 from fixtures import sample
@@ -170,6 +170,35 @@ def test_a_slow_device_costs_no_more_than_its_work_takes_longer() -> None:
         ]
     )
     assert (found.rank, found.cause, found.wait_ns) == (1, "slow_gpu", 2_100_000)
+
+
+def test_a_pair_that_ends_an_exchange_later_than_the_rest_is_late_by_its_slow_link() -> None:
+    """Ranks 2 and 3 end the all-to-all 600 µs after the others and come late to the next; their other collectives end with all."""
+    every = []
+    for rank in range(5):
+        slow = rank in {2, 3}
+        ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(20)]
+        tokens = [Ran(start=end - (400_000 if slow else 1_000_000), end=end + (600_000 if slow else 0)) for end in ends]
+        others = {
+            lane(kind, operation, shape, communicator=number): [Ran(start=end + 900_000, end=end + 1_000_000) for end in ends]
+            for number, (kind, operation, shape) in enumerate(
+                (("data", "all-gather", "all_gather"), ("other", "all-reduce", "all_reduce")), 2
+            )
+        }
+        every.append(Did(rank=rank, lanes={lane(communicator=1): tokens, **others}, step_ns=60_000_000, blocked_ns=20_000_000))
+    jobs = members(every)
+    matched, _ = match(jobs, None)
+    told = clocks(jobs, matched)
+    assert told.known == dict.fromkeys(range(5), (0, 0))  # two of three groups agree
+    ahead = {group.operation: ends_apart(group, told) for group in matched}
+    assert ahead == {"all-to-all": (0,) * 5, "all-gather": None, "all-reduce": None}
+    split = [split_exchanges(group, ahead[group.operation]) for group in matched]
+    own = own_times(jobs, split)
+    assert [(own[rank].wait_ns, own[rank].transfer_ns) for rank in (0, 2)] == [(20 * 600_000, 20 * 500_000), (0, 20 * 1_100_000)]
+    _, groups = like_groups(jobs, None, load_buckets())
+    (found,) = late(split, Background(members=jobs, own=own, slow={}, alike=groups, experts=(), clocks=told, buckets=load_buckets()))
+    assert (found.rank, found.cause, found.wait_ns) == (2, "slow_link", 20 * 600_000)
+    assert "as late as it in most of them: rank 3" in found.evidence
 
 
 def some(ranks: int, late_by: dict[int, list[int]]) -> list[Did]:
