@@ -285,11 +285,19 @@ def _steps(one: DeviceMeasure) -> dict[str, FactValue]:
 
 
 def _start_up(one: DeviceMeasure, limits: StartUpLimits) -> dict[str, FactValue]:
-    """How much of the capture is start-up, its longest call, and the longest first-use cost that lies among the work."""
+    """How much of which time is start-up, its longest call, and the longest first-use cost that lies among the work."""
     begun = one.start_up
     if begun is None:
         return dict.fromkeys(
-            ("start_up_only", "start_up_share", "start_up_call", "start_up_call_ns", "first_use_call", "first_use_call_ns")
+            (
+                "start_up_only",
+                "start_up_share",
+                "start_up_span_ns",
+                "start_up_call",
+                "start_up_call_ns",
+                "first_use_call",
+                "first_use_call_ns",
+            )
         )
     among = longest_cost(begun.costs, one.steps.frame)
     every = max((phase.longest_call for phase in begun.phases if phase.longest_call), key=lambda call: call.duration_ns, default=None)
@@ -300,6 +308,7 @@ def _start_up(one: DeviceMeasure, limits: StartUpLimits) -> dict[str, FactValue]
     return {
         "start_up_only": alone or first_use >= limits.only_share * max(judged, 1),
         "start_up_share": begun.before,
+        "start_up_span_ns": begun.span_ns,
         "start_up_call": every.name if every is not None else None,
         "start_up_call_ns": every.duration_ns if every is not None else None,
         "first_use_call": among.name if among is not None else None,

@@ -35,7 +35,8 @@ class StartUp:
     phases: tuple[Phase, ...]
     left: float  # share of the compute work that lies behind `begin`; 1 where nothing is left out
     before: float  # share of the same time that lies before `begin`, or that all this takes where it is more
-    share: float  # of the time from the first of all this, or the first operation, to the last operation
+    share: float  # of `span_ns`
+    span_ns: int  # from the first of all this, or the first operation, to the last operation
 
 
 def start_up(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> StartUp:
@@ -61,7 +62,7 @@ def start_up(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> S
     span, taken = max(last - first, 1), int((covered["end"] - covered["start"]).sum())
     share = min(taken / span, 1.0)
     before = max((begin - first) / span, share) if begin is not None else share
-    return StartUp(costs=costs, ranges=ranges, begin=begin, phases=phases, share=share, before=before, left=left)
+    return StartUp(costs=costs, ranges=ranges, begin=begin, phases=phases, share=share, span_ns=span, before=before, left=left)
 
 
 def with_first_steps(begun: StartUp, work: pl.DataFrame, windows: pl.DataFrame) -> StartUp:

@@ -40,6 +40,7 @@ def test_a_long_first_launch_before_the_work_is_left_out_of_the_window() -> None
     assert (told.start_ns, told.end_ns) == (0, 629 * MS)
     assert told.longest_call is not None
     assert told.longest_call.duration_ns == 629 * MS
+    assert found.span_ns == 720 * MS  # from the call at 0, though the window begins at 700 ms
 
 
 def test_a_long_first_launch_among_the_work_counts_for_no_wall() -> None:

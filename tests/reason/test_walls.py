@@ -217,10 +217,11 @@ def test_a_failure_outranks_every_wall() -> None:
 
 
 def test_a_capture_of_start_up_alone_gives_no_verdict_and_says_why() -> None:
-    cold = {"start_up_only": True, "start_up_share": 0.93, "start_up_call": "cudaLaunchKernel of norm", "start_up_call_ns": 331_000_000}
+    call = {"start_up_call": "cudaLaunchKernel of norm", "start_up_call_ns": 331_000_000}
+    cold = {"start_up_only": True, "start_up_share": 0.93, "start_up_span_ns": 402_000_000, **call}
     found = verdict(bounds(facts(**cold), BOOK), facts(**cold), BOOK)
     assert (found.dominant_wall, found.target_wall, found.certainty) == (None, None, "low")
-    assert "93.0 % of its time; the longest call is cudaLaunchKernel of norm, 331.0 ms" in found.sentence
+    assert "93.0 % of the 402.0 ms from its first call on; the longest is cudaLaunchKernel of norm, 331.0 ms" in found.sentence
 
 
 def test_below_the_floor_of_evidence_there_is_no_verdict() -> None:
