@@ -29,6 +29,7 @@ from diagnose.render.reports.bisection import story
 from diagnose.render.reports.comparison.story import value
 
 _WORST = 0.02  # a capture whose steps alone are that uncertain says so
+_MORE_LIKELY = 0.5  # a step that is not sure enough to be named is told from here on as the likeliest one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,12 +259,27 @@ def _sentence(
     if answer.ends == "alike":
         return f"The two ends are alike: {metric} differs by {_interval(state)}. {nothing}"
     if answer.ends == "open":
-        return f"Whether the ends differ is open: {metric} differs by {_interval(state)}, {_noise_words(state)}. {nothing}"
+        likely = _likeliest(header, state, answer, unit)
+        return f"Whether the ends differ is open: {metric} differs by {_interval(state)}, {_noise_words(state)}. {likely or nothing}"
     if answer.creeping is not None:
         return f"{metric[:1].upper()}{metric[1:]} {_crept(state, answer.creeping, header.experiment.mode, unit)}."
     if result == "cannot_tell":
-        return f"The ends differ by {_interval(state)}, but where {metric} changed is open: {_why_not(header, answer, state)}."
+        open_ = f"The ends differ by {_interval(state)}, but where {metric} changed is open: {_why_not(header, answer, state)}."
+        return f"{open_} {_likeliest(header, state, answer, unit)}".rstrip()
     return f"{metric[:1].upper()}{metric[1:]} {_steps(culprits, result, header.experiment.mode, unit)}.{_other_work(culprits)}"
+
+
+def _likeliest(header: Header, state: State, answer: Answer, unit: str) -> str:
+    """Where a step lies more likely than not, though not surely enough to be named; empty where single captures are all that speaks."""
+    gap = max(state.gaps, key=lambda gap: gap.chance, default=None)
+    if gap is None or gap.chance < _MORE_LIKELY or gap.right > gap.left + 1 or answer.lone or answer.small or len(state.measured) < 3:
+        return ""
+    label = story.short(header.experiment.entries[gap.right].label)
+    base, new = (value(state.transform.back(level), unit) for level in (gap.base, gap.new))
+    return (
+        f"If there is a step, it is most likely {story.NOUN[header.experiment.mode]} {label} ({units.percent(gap.chance)}): "
+        f"{base} before, {new} from there on. More captures of it and of the one before would tell."
+    )
 
 
 def _crept(state: State, line: Trend, kind: Kind, unit: str) -> str:
