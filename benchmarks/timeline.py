@@ -3,10 +3,8 @@
 ``python -m benchmarks.timeline`` opens a page of 20,000 operations in Chromium, draws, zooms and moves it.
 
 The goals are those of a reader: the first drawing within a second of opening, and no stall above 50 ms while moving. A busy machine makes
-any
-frame late, so every movement is repeated: what a frame takes is the least over the repetitions, and beside it stands the processor time of
-the
-page's thread, which no other process lengthens.
+any frame late, so every movement is repeated: what a frame takes is the least over the repetitions, and beside it stands the processor time
+of the page's thread, which no other process lengthens.
 """
 
 from __future__ import annotations
@@ -78,9 +76,7 @@ ZOOM = """share => {
 class Movement:
     """One way to move, ms: the longest task of the page's thread and the mean of a frame, by its processor time.
 
-    The longest frame by the clock, at
-
-    best and over all repetitions.
+    The longest frame by the clock, at best and over all repetitions.
     """
 
     zoom: str

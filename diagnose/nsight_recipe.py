@@ -1,8 +1,8 @@
 """The adapter that `nsys recipe diagnose` runs: one task per report under nsys' own engines, one diagnosis of them all.
 
 nsys imports `diagnose.nsight_recipe` because the folder `recipe/` (NSYS_RECIPE_PATH) holds a recipe of the name diagnose. Of nsys' own
-library only the
-class Recipe, its context and its options are used; reports are read by this package, so that changes of nsys' data services do not matter.
+library only the class Recipe, its context and its options are used; reports are read by this package, so that changes of nsys' data
+services do not matter.
 
 The default mode forks its workers: nothing that starts threads (polars) may be imported before `map` was called.
 """

@@ -1,8 +1,8 @@
 """The comparison of two diagnoses, schema `comparison/2`.
 
 Made from two documents, never from traces. The conventions are the diagnosis document's: integer nanoseconds in fields named `_ns`, shares
-from 0 to 1, None for what could not be
-measured. A delta is new less base: positive means more time. Same documents and options give the same bytes.
+from 0 to 1, None for what could not be measured. A delta is new less base: positive means more time. Same documents and options give the
+same bytes.
 """
 
 from __future__ import annotations
@@ -175,9 +175,8 @@ class Part(Struct, frozen=True, kw_only=True):
 
 
 class Category(Struct, frozen=True, kw_only=True):
-    """One exclusive category of the step: `compute:BUCKET`, transport, packing, copy (exposed.
-
-    No compute ran), launch_starved, host_sync, dependency_stalled, idle.
+    """One exclusive category of the step: `compute:BUCKET`, launch_starved, host_sync, dependency_stalled, idle, or exposed transport,
+    packing or copy (no compute ran).
 
     `delta_ns` over all categories is the delta of the median step, to the nanosecond. `low`, `high`: 95 % interval of `delta_ns`. `state`:
     moved (the interval leaves out nought, and it is half a per cent of the step or more), small (less), within noise (the interval holds

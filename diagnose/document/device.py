@@ -272,13 +272,11 @@ class LayerPart(Struct, frozen=True, kw_only=True):
 class LayerPass(Struct, frozen=True, kw_only=True):
     """The mean pass of one phase through a mixture-of-experts layer.
 
-    Its parts in the order in which they run, backward named by what they are
-
-    the gradient of.
+    Its parts in the order in which they run, backward named by what they are the gradient of.
 
     `passes`: per step, layers × micro-batches. `span_ns`: from the first operation of a pass to the end of its last. `phase` is None where
-    forward
-    and backward can't be told apart. `status`: inferred where not every pass shows an exchange before its experts and one behind them.
+    forward and backward can't be told apart. `status`: inferred where not every pass shows an exchange before its experts and one behind
+    them.
     """
 
     phase: PhaseName | None

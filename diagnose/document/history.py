@@ -44,9 +44,8 @@ class HistoryStep(Struct, frozen=True, kw_only=True):
     """One step of the metric: after the run `before`, with `last` at the latest, most probably (`chance`, 0 to 1) with `label`.
 
     All three are labels of runs. `base` and `new` are the levels before and after it, `relative` its size. `base_commit` and `commit`:
-    those of
-    the runs `before` and `last`. `taken_back_by`: the label of the later step after which the metric is where it was before. `moved`: the
-    categories that it consists of, largest first.
+    those of the runs `before` and `last`. `taken_back_by`: the label of the later step after which the metric is where it was before.
+    `moved`: the categories that it consists of, largest first.
     """
 
     label: str

@@ -14,8 +14,8 @@ PATCH_SCHEMA = "patch/1"
 
 
 class Deciding(Struct, frozen=True, kw_only=True):
-    """A setting that decided a result; `default` means that the job file does not set it, `computed` that
-    it follows from others, as `key` says.
+    """A setting that decided a result; `default` means that the job file does not set it, `computed` that it follows from others, as `key`
+    says.
     """
 
     name: str

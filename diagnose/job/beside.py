@@ -33,11 +33,8 @@ def text_at(path: Path, folder: Path) -> tuple[Path, str] | None:
 def named(name: str, folder: Path) -> tuple[Path, str] | None:
     """The file that a job file in `folder` calls `name`.
 
-    A path from there, else from one of the folders around it, where jobs are often started,
-
-    else, for a module by the full name of the package around the folder, from that package on,
-
-    else, for a path of another machine, the file of that name in the folder itself.
+    A path from there, else from one of the folders around it, where jobs are often started; else, for a module by the full name of the
+    package around the folder, from that package on; else, for a path of another machine, the file of that name in the folder itself.
     """
     first = name.partition("/")[0]
     package = (one.parent / name for one in around(folder) if one.name == first)

@@ -416,9 +416,7 @@ def _overflows(names: Sequence[str], settings: Mapping[str, Setting]) -> bool:
 def _combine(name: str, spec: SettingSpec, values: list[_Candidate], source: str) -> Setting:
     """One of several values of a setting: of files below each other that of the upper one.
 
-    A setting's own name, or the same key twice, never loses
-
-    in silence.
+    A setting's own name, or the same key twice, never loses in silence.
     """
     upper = min(item.level for item in values)
     ranked = sorted((item for item in values if item.level == upper), key=lambda item: item.order)

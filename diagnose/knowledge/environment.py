@@ -1,9 +1,8 @@
 """What a capture tells about the world around the code, as far as trace_rules/environment.yaml allows it to be taken out.
 
 Privacy: a value is shown only where it is plainly a number, a version or a list of words. Paths, addresses, long or odd texts, and whatever
-holds the
-name of the capture's user or host are replaced by a digest, by which two captures can still be told apart. Variables that are not on the
-list are not looked at.
+holds the name of the capture's user or host are replaced by a digest, by which two captures can still be told apart. Variables that are not
+on the list are not looked at.
 """
 
 from __future__ import annotations

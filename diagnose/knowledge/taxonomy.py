@@ -87,9 +87,7 @@ HostRole = Literal["allocator", "synchronise", "launch", "graph_launch", "captur
 class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One family of device operations, recognised by name.
 
-    By `patterns`, by the `words` of its function, or by those of the `namespaces` around
-
-    it (`diagnose.knowledge.words`).
+    By `patterns`, by the `words` of its function, or by those of the `namespaces` around it (`diagnose.knowledge.words`).
 
     `bucket` is None where the name can't decide; the family then ends in `default` unless a context or a neighbour knows
     better. `decisive`: no context but an overriding one (the vision tower) may change the bucket. `marks`: what the rules about neighbours
@@ -289,8 +287,7 @@ def load_taxonomy(folder: Traversable | Path | None = None, extra: Sequence[Path
     """The bucket rules of `folder`, and the user's own files `extra`; `folder` and `buckets` are the program's own by default.
 
     An own entry with the id of a built-in one of its kind stands in that one's place, and keeps its marks unless it has some of its own;
-    all others stand first, in
-    order. Raises RuleFileError naming file, line and reason.
+    all others stand first, in order. Raises RuleFileError naming file, line and reason.
     """
     buckets = load_buckets() if buckets is None else buckets
     root = folder if folder is not None else importlib.resources.files("trace_rules") / "buckets"

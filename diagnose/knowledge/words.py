@@ -1,8 +1,7 @@
 """The small grammar in which `trace_rules/buckets` says what the words of a name must be.
 
 A name is taken apart into words first (`diagnose.measure.buckets.names`): small letters, a blank before and after each. A line of a rule
-lists
-terms, divided by blanks, that must all hold:
+lists terms, divided by blanks, that must all hold:
 
     gemm|matmul      one of these words
     @product         one of the words of a set

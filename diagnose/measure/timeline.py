@@ -137,9 +137,9 @@ def kept_operations(own: pl.DataFrame, window: tuple[int, int]) -> pl.DataFrame:
 
 
 def whole(own: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int], trace: Trace) -> TimelineColumns:
-    """The operations of a step one by one (`own`: rows of `inside`), and what was without compute (`pieces`.
+    """The operations of a step one by one, and what was without compute.
 
-    Start, end, cause, producer).
+    `own`: rows of `inside`. `pieces`: start, end, cause, producer.
     """
     begin, _ = window
     ops = kept_operations(own, window)

@@ -86,9 +86,7 @@ class FixReader:
     def read(self, ids: Sequence[str], first: Mapping[str, str] | None = None) -> tuple[Fix, ...]:
         """The fixes with these ids that matter to the program: those whose condition to be `first` holds, then the order given.
 
-        Blocked ones
-
-        and those already on stand at the end.
+        Blocked ones and those already on stand at the end.
         """
         conditions = first or {}
         holds = self.context.holds_all(list(conditions.values())) if conditions else []
@@ -309,8 +307,8 @@ def _order(finding: Finding, rulebook: Rulebook, first: WallBound | None) -> tup
 
     Of equal severity what holds compute up goes before compute's own quality, as in the choice of the target: its bounds leave out what has
     to be computed all the same. One change that wins nearly as much goes before many. What bounds nothing and has its severity from its
-    rule
-    is a note (configured, but not active) and follows what is shown to take the step; notes on the job file and on the capture come last.
+    rule is a note (configured, but not active) and follows what is shown to take the step; notes on the job file and on the capture come
+    last.
     """
     rule, fallback = rulebook.rules[finding.id], rulebook.walls.fallback
     of = rule.cause.of if rule.cause is not None and rule.cause.of is not None else finding.wall

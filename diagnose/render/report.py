@@ -283,9 +283,8 @@ class Written:
 class Step:
     """One thing to change.
 
-    `number` is "1", or "1b" for what could be had instead, which `instead` says; `bound` and `faster` are "at most",
-
-    and stand with the first of several that would win the same time.
+    `number` is "1", or "1b" for what could be had instead, which `instead` says; `bound` and `faster` are "at most", and stand with the
+    first of several that would win the same time.
 
     `needs`: what it needs and what is not known about it. `why`: the id of its finding. `forecast`: the step after it.
     """

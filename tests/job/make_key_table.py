@@ -6,9 +6,8 @@
 Bare or plain clones, the first three with their history; of Transformers a wheel.
 
 Only names go into the table: framework, key, class or function, file, and the version: a key is looked for at HEAD, then in the older
-versions
-of `_VERSIONS`, newest first. One that no release has as such (a section's own class, a model's Hugging Face configuration) says why it is
-known.
+versions of `_VERSIONS`, newest first. One that no release has as such (a section's own class, a model's Hugging Face configuration) says
+why it is known.
 """
 
 import ast

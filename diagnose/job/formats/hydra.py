@@ -125,9 +125,9 @@ def _followed(name: str | None, text: JobText) -> tuple[list[Leaf], list[str]]:
 
 
 def _whole(text: JobText, level: int = 0) -> tuple[list[Leaf], list[str]]:
-    """A file's values over those of the files that its `defaults` names, in their order (nemo_rl/utils/config.py.
+    """A file's values over those of the files that its `defaults` names, in their order; Hydra's _self_ comes last.
 
-    Hydra's _self_ comes last).
+    Source: nemo_rl/utils/config.py.
     """
     if text.yaml is None:
         return [], []

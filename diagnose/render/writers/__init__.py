@@ -1,8 +1,8 @@
 """One writer per medium: each module of this package that holds a `WRITER` is one, and nothing else names it.
 
 A writer takes a report (then it writes every document), the issues that a document holds for CI, its JSON, or, for the step that it shows
-(`timeline`) or its lists (`tables`), the document itself. Modules stay
-cheap to import: what is heavy is imported when something is written, so that the command line starts quickly.
+(`timeline`) or its lists (`tables`), the document itself. Modules stay cheap to import: what is heavy is imported when something is
+written, so that the command line starts quickly.
 """
 
 from __future__ import annotations
