@@ -33,8 +33,13 @@ _LAUNCHERS = re.compile(
 )
 _LAUNCHED = re.compile(r"launched by the profiler")
 _ERROR, _WARNING = 3, 2  # DIAGNOSTIC_EVENT.severity
-# Errors of parts of a capture that no figure here needs: CPU samples and their permissions.
-_UNNEEDED = re.compile(r"CPU (?:IP|kernel IP|context)|backtrace|perf event paranoid|scheduling data", re.IGNORECASE)
+# Errors of parts of a capture that no figure here needs: CPU samples, their sources and permissions; pages of managed memory, which nsys
+# can't trace where GPUs are not peers; libraries of graphics and video.
+_UNNEEDED = re.compile(
+    r"CPU (?:IP|kernel IP|context)|backtrace|perf event paranoid|scheduling data|event source (?:Perf|Ftrace|ETW)|Unified Memory"
+    r"|OpenGL|Vulkan|DirectX|NvVideo",
+    re.IGNORECASE,
+)
 _DROPPED = re.compile(r"\b(?:dropp?ed|lost|discarded|overflow(?:ed)?)\b", re.IGNORECASE)
 _PATH = re.compile(r"(?:[A-Za-z]:)?[/\\][^\s,;:'\"]*[/\\][^\s,;:'\"]*|\S+@\S+")
 _MAX_DIAGNOSTICS = 20

@@ -103,14 +103,14 @@ CODES: dict[str, Code] = {
             "with --cuda-graph-trace=node to see inside."
         ),
         duplicate_launch="API calls that share process and correlation id with another. The one that ends last counts as the launch.",
-        profiler_warning="Warnings that the profiler itself recorded while capturing. Read them under capture quality.",
+        profiler_warning="Warnings that the profiler itself recorded while capturing. --section capture shows its words.",
     ),
     **_codes(
         "error",
         "capture",
         profiler_error=(
-            "Errors that the profiler itself recorded while capturing. Parts of the capture may be missing; read them under capture "
-            "quality."
+            "Errors that the profiler itself recorded while capturing. Parts of the capture may be missing; --section capture shows its "
+            "words."
         ),
     ),
     **_codes(

@@ -602,6 +602,8 @@ def test_profiler_messages_are_kept_without_paths_and_graded(tmp_path: Path) -> 
         (2, "Something odd in /home/alice/run.log happened"),
         (3, "ActivityFlushAll returned 2: CUPTI_ERROR_INVALID_DEVICE"),
         (3, "Unable to configure the collection of CPU IP/backtrace samples."),
+        (3, "AnalysisService: failed to start event source Perf: AccessDeniedException"),
+        (3, "CUDA device 0: Unified Memory cannot be traced on devices that don't support peer-to-peer transfers."),
         (2, "12 CUDA records were dropped"),
     ]
     rows = [(i, 0, 0, severity, text, None) for i, (severity, text) in enumerate(messages)]
@@ -610,10 +612,12 @@ def test_profiler_messages_are_kept_without_paths_and_graded(tmp_path: Path) -> 
         "Something odd in … happened",
         "ActivityFlushAll returned 2: CUPTI_ERROR_INVALID_DEVICE",
         "Unable to configure the collection of CPU IP/backtrace samples.",
+        "AnalysisService: failed to start event source Perf: AccessDeniedException",
+        "CUDA device 0: Unified Memory cannot be traced on devices that don't support peer-to-peer transfers.",
         "12 CUDA records were dropped",
     )
     got = codes(trace)
-    assert (got["profiler_warning", "DIAGNOSTIC_EVENT"], got["profiler_error", "DIAGNOSTIC_EVENT"]) == (3, 1)
+    assert (got["profiler_warning", "DIAGNOSTIC_EVENT"], got["profiler_error", "DIAGNOSTIC_EVENT"]) == (5, 1)
     assert got["dropped_by_profiler", "DIAGNOSTIC_EVENT"] == 1
 
 

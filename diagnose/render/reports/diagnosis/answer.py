@@ -595,8 +595,11 @@ def remarks(document: Diagnosis) -> r.Remarks:
 
 
 def _remarks(document: Diagnosis) -> Iterator[str]:
-    if any(entry.severity in ("data_loss", "error") for entry in document.ledger):
+    severities = {entry.severity for entry in document.ledger}
+    if "data_loss" in severities:
         yield "Data was lost: --section ledger shows what."
+    elif "error" in severities:
+        yield "The profiler reported an error, so something may be missing: --section capture shows its words."
     if document.ranks is not None:
         said = ranks.headline(document, document.ranks)
         points = [f"{point.name}: {'; '.join(point.parts)}." for point in said.points[:2]]
