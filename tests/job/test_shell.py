@@ -171,6 +171,12 @@ def test_what_is_not_carried_out_is_not_known_rather_than_what_it_was() -> None:
     assert {body: text for body in NOT_KNOWN.strip().splitlines() if (text := held(body))} == {}
 
 
+def test_what_a_called_function_runs_stands_once_and_what_none_calls_stands_last() -> None:
+    script = read_script("train() { torchrun train.py --lr 1; }\nlast() { rm -r out; }\ntrap last EXIT\ntrain\n")
+    told = [(run.tokens[0].text, run.conditional) for run in script.runs]
+    assert told == [("trap", False), ("torchrun", False), ("rm", True)]
+
+
 def test_a_long_script_is_not_a_deep_one() -> None:
     assert held("if true; then (L=5); fi\n" * 200 + "L=4") == "4"
 

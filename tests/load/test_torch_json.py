@@ -394,6 +394,16 @@ def test_where_chunks_end_changes_nothing(chunk: int, nested: bool, decimals: bo
     assert whole.devices == cut.devices
 
 
+def test_a_bracket_too_many_ends_no_list_wherever_a_chunk_ends() -> None:
+    """Damage that looks like the list's end until one sees that events follow."""
+    events = [json.dumps(kernel(10 * place, 5)) for place in range(8)]
+    data = ('{"traceEvents": [' + '],{"ph": "i"},'.join(events) + "]}").encode()
+    for chunk in range(1, 600, 5):
+        trace = load(data, chunk=chunk)
+        assert trace.ops.height == 8, chunk
+        assert codes(trace)["undecodable_event"] == 7, chunk
+
+
 def packed(data: bytes, how: str) -> bytes:
     buffer = io.BytesIO()
     if how.startswith("zip"):

@@ -169,6 +169,18 @@ def test_fixes_that_are_on_are_asked_for_their_conflicts(tmp_path: Path) -> None
     assert own == [("The hidden size is 64.", "will_fail", "error", "fix"), ("The vocabulary is small (99).", "doubtful", None, "fix")]
 
 
+def test_a_conflict_is_told_once_and_not_where_a_check_has_told_it(tmp_path: Path) -> None:
+    """Two fixes that share a conflict, and one whose settings a check that fired has read."""
+    (tmp_path / "playbook").mkdir()
+    shared = OWN_FIX.replace("conflicts:\n", 'conflicts:\n  - {if: "job_tensor_model_parallel_size < 2", say: "One rank."}\n')
+    (tmp_path / "playbook" / "own.yaml").write_text(shared, encoding="utf-8")
+    (tmp_path / "playbook" / "other.yaml").write_text(shared.replace("OWN-01", "OWN-02"), encoding="utf-8")
+    lines = "  tensor_model_parallel_size: 1\n  num_layers: 4\n  hidden_size: 128\n  vocab_size: 99\n"
+    found = check(parse_job(f"model:\n  sequence_parallel: true\n{lines}"), load_rulebook([tmp_path]), TOOL)
+    assert "sequence-parallel-without-tensor-parallel" in {one.id for one in found.results}
+    assert [one.summary for one in found.results if one.source == "fix"] == ["The vocabulary is small (99)."]
+
+
 @pytest.mark.parametrize("names", [SCENARIOS, pytest.param(scenario.names(), marks=pytest.mark.deep)], ids=["some", "all"])
 def test_no_simulated_job_is_said_to_fail(names: tuple[str, ...]) -> None:
     """The scenarios' jobs run; what is said of them may be doubtful, never that they fail."""

@@ -360,3 +360,8 @@ def test_a_key_that_says_so_already_is_no_change() -> None:
     told = {value: patched(text % value, "COM-10").report.written for value in ("true", "false")}
     assert [row.key for row in told["true"]] == ["zero_optimization.overlap_comm"]
     assert [row.key for row in told["false"]] == ["zero_optimization.overlap_comm", "zero_optimization.contiguous_gradients"]
+
+
+def test_an_option_joins_those_of_a_variable_that_holds_several() -> None:
+    found = patched('model: {num_layers: 4}\nenv_vars: {PYTORCH_CUDA_ALLOC_CONF: "max_split_size_mb:128"}\n', "MEM-01")
+    assert "max_split_size_mb:128,expandable_segments:True" in found.text

@@ -159,6 +159,8 @@ RUNS: dict[str, tuple[Steps, dict[tuple[int, ...], tuple[str, str]]]] = {
     "generic kernels between the optimizer's are its own": (
         [ADAM, ADD, ADAM, CAST, ADD, GEMM, ADD, ADAM],
         {(0, 2, 7): ("optimizer", NAME), (1, 3): ("optimizer", NEAR), (4, 6): ("elementwise", NAME), (5,): ("dense_gemm", NAME)}),
+    "what has a name of its own keeps it there": (
+        [ADAM, CAST, SELECT, ADAM], {(0, 3): ("optimizer", NAME), (1,): ("optimizer", NEAR), (2,): ("embedding", NAME)}),
 }  # fmt: skip
 
 
