@@ -365,6 +365,13 @@ def test_ambiguous_adapters_give_no_limits(tmp_path: Path) -> None:
     assert [(device.name, device.sm_count) for device in trace.devices] == [(None, None)]
 
 
+def test_an_adapter_of_which_half_is_known_does_not_make_another_ambiguous(tmp_path: Path) -> None:
+    """A display adapter that shares an ordinal, with no multiprocessors or no compute capability."""
+    no_cores, no_capability = gpu(0, 0, "display", 0), (*gpu(2, 0, "display", 20)[:-2], 0, 0)
+    trace = load(add(basic(tmp_path / "a.sqlite"), GPU, TARGET_INFO_GPU=[no_cores, gpu(1, 0, "NVIDIA H100", 132), no_capability]))
+    assert [(device.name, device.sm_count) for device in trace.devices] == [("NVIDIA H100", 132)]
+
+
 def test_metrics_and_memory(tmp_path: Path) -> None:
     path = add(
         basic(tmp_path / "a.sqlite"),
