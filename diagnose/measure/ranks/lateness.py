@@ -187,7 +187,8 @@ def _waited_for_alone(every: Sequence[Transfers], late_ones: Collection[int]) ->
     rows, held, whole = [], Counter[int](), Counter[int]()
     for one in shared:
         places = {place: part.member.place for place, part in enumerate(one.group.parts)}
-        others = one.rows.filter(~pl.col("place").replace_strict(places, return_dtype=pl.Int32).is_in(list(late_ones)))
+        late_here = [place for place, member in places.items() if member in late_ones]
+        others = one.rows.filter(~pl.col("place").is_in(late_here))
         inside = others.with_columns(pl.col("wait").min().over("ordinal").alias("least")).filter(pl.col("index").is_not_null())
         came = pl.col("start") + pl.col("wait")  # the last one
         rows.append(
@@ -198,7 +199,7 @@ def _waited_for_alone(every: Sequence[Transfers], late_ones: Collection[int]) ->
                 came.alias("last"),
             )
         )
-        for (place, _), (matched, number) in one.covered.items():
+        for place, (matched, number) in one.covered_in_all.items():
             held[places[place]] += matched
             whole[places[place]] += number
     sums: Counter[int] = Counter()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median_low
 
 import polars as pl
@@ -36,6 +37,15 @@ class Transfers:
     sums: Mapping[tuple[int, int], tuple[int, int]]
     lasts: Mapping[int, int]
     covered: Mapping[tuple[int, int], tuple[int, int]]
+
+    @cached_property
+    def covered_in_all(self) -> Mapping[int, tuple[int, int]]:
+        """By place: how many of the member's instances are matched in all its steps, and how many there are."""
+        sums: dict[int, tuple[int, int]] = {}
+        for (place, _), (matched, number) in self.covered.items():
+            held, every = sums.get(place, (0, 0))
+            sums[place] = held + matched, every + number
+        return sums
 
     def of_steps(self, place: int) -> list[tuple[int, int]]:
         """Transfer and wait of one member in each of its steps, those aside that other captures do not cover."""
@@ -78,7 +88,8 @@ def _covered(group: Matched) -> dict[tuple[int, int], tuple[int, int]]:
     every = {
         (place, index): number
         for place, part in enumerate(group.parts)
-        for index, number in part.rows.drop_nulls("index").group_by("index").len().iter_rows()
+        for index, number in Counter(part.rows["index"].to_list()).items()
+        if index is not None
     }
     return {key: (met.get(key, 0), number) for key, number in every.items()}
 
