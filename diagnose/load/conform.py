@@ -98,8 +98,7 @@ def _check(raw: RawTable, ledger: Ledger, *, devices_known: bool) -> tuple[pl.Da
 def _repeated(frame: pl.DataFrame) -> pl.Series:
     """Numbers of the rows that last and are equal in every column to one before them. What takes no time may be there twice."""
     alike = (frame["start"].is_duplicated() & (frame["end"] > frame["start"])).arg_true()
-    again = frame[alike]
-    return alike.filter(again.is_duplicated() & ~again.select(pl.struct(pl.all()).is_first_distinct()).to_series())
+    return alike.filter(~frame[alike].select(pl.struct(pl.all()).is_first_distinct()).to_series())
 
 
 def _bounds(frames: dict[str, pl.DataFrame]) -> tuple[int, int]:

@@ -32,9 +32,9 @@ def lost_share(trace: Trace, inside: pl.DataFrame, rank: int, rules: HostRules) 
     if streams.is_empty() or launches.is_empty():
         return None
     _, _, first, last = streams.sort("len", "stream", nulls_last=True).row(-1)
-    captures = calls_named(trace, rules.call_pattern("capture")).filter(pl.col("rank") == rank)
-    known = trace.ops.filter(pl.col("rank") == rank)["correlation"].drop_nulls().unique()
-    if not captures.is_empty() or known.is_empty():
-        return None
     between = launches.filter(pl.col("start").is_between(first, last))
-    return None if between.height < FEW else 1 - int(between["correlation"].is_in(known.implode()).sum()) / between.height
+    captures = calls_named(trace, rules.call_pattern("capture")).filter(pl.col("rank") == rank)
+    if between.height < FEW or not captures.is_empty():
+        return None
+    known = trace.ops.filter(pl.col("rank") == rank)["correlation"].drop_nulls().unique()
+    return None if known.is_empty() else 1 - int(between["correlation"].is_in(known.implode()).sum()) / between.height

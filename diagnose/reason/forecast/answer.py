@@ -79,11 +79,8 @@ def answer(
 def _shown(diagnosis: Diagnosis, graph: Graph) -> Diagnosis:
     """The same with another device's name on it."""
     known = diagnosis.identity
-    own = (
-        next((one for one in diagnosis.ranks.survey if (one.rank, one.device) == (graph.rank, graph.device)), None)
-        if diagnosis.ranks
-        else None
-    )
+    survey = diagnosis.ranks.survey if diagnosis.ranks is not None else ()
+    own = next((one for one in survey if (one.rank, one.device) == (graph.rank, graph.device)), None)
     if known is None or own is None:
         return diagnosis
     return replace(diagnosis, identity=replace(known, rank=own.rank, file=own.file))
