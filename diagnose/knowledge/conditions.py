@@ -7,11 +7,14 @@ operations that would turn it into a value in silence (CASE, GREATEST, CONCAT â€
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import polars as pl
+from msgspec import Meta, Struct, structs
 
 MAX_LENGTH = 500  # a sum of many thousand terms crashes the parser
 MAX_DEPTH = 30
@@ -22,6 +25,9 @@ _TOKEN = re.compile(
 )
 
 Kind = Literal["condition", "number"]
+# How fields of rule files are declared that hold expressions over facts and job settings; `written_in` finds them.
+Condition = Annotated[str, Meta(extra={"kind": "condition"})]
+Formula = Annotated[str, Meta(extra={"kind": "number"})]
 Value = int | float | bool | str | tuple[str, ...] | None
 
 
@@ -54,6 +60,40 @@ def compile_expression(text: str, kind: Kind, schema: Mapping[str, pl.DataType])
     except pl.exceptions.PolarsError as error:
         raise ConditionError(f"not an expression: {error}") from None
     return Expression(text=text, kind=kind, names=names, compiled=compiled)
+
+
+def written_in(entry: Struct, place: str = "", declared: Sequence[object] = (Condition, Formula)) -> Iterator[tuple[str, str, Kind]]:
+    """Place, text and kind of every expression in an entry of a rule file: of every text that a field of it is `declared` to hold."""
+    for field in _fields(type(entry)):
+        yield from _written(getattr(entry, field.name), field.type, f"{place}.{field.encode_name}".removeprefix("."), declared)
+
+
+@cache
+def _fields(entry: type[Struct]) -> list[structs.FieldInfo]:
+    """The fields of an entry below which an expression may stand."""
+    return [field for field in structs.fields(entry) if _may_hold(field.type)]
+
+
+def _may_hold(kind: Any) -> bool:
+    entry = isinstance(kind, type) and issubclass(kind, Struct)
+    return entry or get_origin(kind) is Annotated or any(map(_may_hold, get_args(kind)))
+
+
+def _written(value: object, kind: Any, place: str, declared: Sequence[object]) -> Iterator[tuple[str, str, Kind]]:
+    """The same of one value of that kind."""
+    options = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    if isinstance(value, Struct):
+        yield from written_in(value, place, declared)
+    elif isinstance(value, str):
+        yield from ((place, value, one.__metadata__[0].extra["kind"]) for one in options if one in declared)
+    elif isinstance(value, dict):
+        inner = next(get_args(one)[1] for one in options if get_origin(one) is dict)
+        for key, item in value.items():
+            yield from _written(item, inner, f"{place}.{key}", declared)
+    elif isinstance(value, tuple):
+        inner = next(get_args(one)[0] for one in options if get_origin(one) is tuple)
+        for index, item in enumerate(value):
+            yield from _written(item, inner, f"{place}[{index}]", declared)
 
 
 def _names(text: str) -> tuple[str, ...]:

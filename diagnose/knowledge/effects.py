@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Literal, get_args
+from collections.abc import Mapping
+from typing import Annotated, Literal, get_args
 
 import polars as pl
+from msgspec import Meta
 
-from diagnose.knowledge.conditions import ConditionError, Expression, check_types, compile_expression
+from diagnose.knowledge.conditions import Condition, ConditionError, Expression, Formula, check_types, compile_expression
 from diagnose.knowledge.data import Strict
 from diagnose.model.vocabulary import ATTENTION, DISPATCH, EXPERT_GEMM, OPTIMIZER, ROUTER, TRAITS
 
@@ -16,6 +17,7 @@ Basis = Literal["measured", "inferred", "assumed"]  # what an ingredient rests o
 TRANSFORMATIONS: tuple[Transformation, ...] = get_args(Transformation)
 RESIZED = ("micro_batch_size",)  # settings whose law `resize` knows; what others change is a matter of `scale`
 PARTS = (ATTENTION, ROUTER, DISPATCH, EXPERT_GEMM, OPTIMIZER)  # buckets that show where in a step an operation stands
+Select = Annotated[str, Meta(extra={"kind": "condition", "over": "operations"})]  # a condition over the operations of a replay
 # The columns that a SELECT reads: of every host work, call and operation of the graph.
 SELECT_COLUMNS: Mapping[str, pl.DataType] = {
     "node": pl.String(),  # host, call or op
@@ -45,29 +47,29 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
     the condition under which it is part of the effect.
     """
 
-    remove: str | None = None
-    scale: str | None = None
-    detach: str | None = None
-    interleave: str | None = None
-    delay: str | None = None
-    merge: str | None = None
-    graph: str | None = None
+    remove: Select | None = None
+    scale: Select | None = None
+    detach: Select | None = None
+    interleave: Select | None = None
+    delay: Select | None = None
+    merge: Select | None = None
+    graph: Select | None = None
     resize: str | None = None
-    by: tuple[float | str, float | str, float | str] | None = None
+    by: tuple[float | Formula, float | Formula, float | Formula] | None = None
     library: str | None = None  # of `scale` of an exchange: takes it over; `by` only where its bytes and links are not known
-    to: float | str | None = None  # of `resize`: how many times the setting
+    to: float | Formula | None = None  # of `resize`: how many times the setting
     host_us: tuple[float, float, float] | None = None  # of `graph`: what its launch takes,
     launch_us: float | None = None  # where that of a kernel takes so long; on a slower host so many times longer
     gap_us: tuple[float, float, float] | None = None  # of `graph`: between two of its nodes, where the trace has no graph to show it
     into: int = 1  # of `merge`: how many launches are left of those that follow one another
     with_host: bool = False  # of `remove`: nothing is launched, so the host work for it goes too
-    since: str | None = None  # of `detach`: what the operations are made ready by, share by share
-    until: str | None = None  # of `detach` and `delay`: what waits for them
+    since: Select | None = None  # of `detach`: what the operations are made ready by, share by share
+    until: Select | None = None  # of `detach` and `delay`: what waits for them
     spread: bool = False  # of `detach` with `until`: each is waited for by its own share of that, not all by the first
     parts: int = 1  # of `detach`: in how many equal pieces a burst of them goes at least; fewer operations are cut
-    beside: str | None = None  # of `detach`: what each runs beside piece by piece, where it feeds it or is fed by it
+    beside: Select | None = None  # of `detach`: what each runs beside piece by piece, where it feeds it or is fed by it
     pieces: tuple[int, int, int] | None = None  # of `detach` with `beside`: in how many at the best, likely and worst end; in 1: not at all
-    only: str | None = None
+    only: Condition | None = None
     basis: Basis
     why: str
     source: str
@@ -81,14 +83,6 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
     def named(self) -> tuple[Transformation, ...]:
         """The transformations that the entry names; just one in a valid entry."""
         return tuple(name for name in TRANSFORMATIONS if getattr(self, name) is not None)
-
-    @property
-    def selects(self) -> Iterator[tuple[str, str]]:
-        """Field and text of every SELECT."""
-        for name in (*(one for one in self.named if one != "resize"), "since", "until", "beside"):
-            text = getattr(self, name)
-            if text is not None:
-                yield name, text
 
     def problem(self) -> str | None:
         """What is wrong with the entry, as `field: what`; None where nothing is. What it selects and computes is checked elsewhere."""
@@ -149,15 +143,6 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
             if not getattr(self, name).strip():
                 return f"{name}: is empty"
         return None
-
-    def expressions(self) -> Iterator[tuple[str, str, Literal["condition", "number"]]]:
-        """Place, text and kind of every expression over facts and job settings."""
-        if self.only is not None:
-            yield "only", self.only, "condition"
-        for name, values in (("by", self.by or ()), ("to", (self.to,))):
-            for index, value in enumerate(values):
-                if isinstance(value, str):
-                    yield f"{name}[{index}]" if name == "by" else name, value, "number"
 
 
 def compile_select(text: str) -> Expression:

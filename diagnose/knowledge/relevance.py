@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from msgspec import Struct
+
+from diagnose.knowledge.conditions import Condition
 
 
 class ProgramKind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One kind of program, or a part that not every program has; the fields are explained in the YAML file."""
 
     meaning: str
-    when: str
+    when: Condition
     job: bool = False
     fixes: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
@@ -21,12 +23,7 @@ class Relevance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole file: kinds of program by name, and the condition that shows each framework where no job file does."""
 
     programs: dict[str, ProgramKind]
-    frameworks: dict[str, str]
-
-    def conditions(self) -> Iterator[tuple[str, str]]:
-        """Every condition with its place in the file."""
-        yield from ((f"programs.{key}.when", kind.when) for key, kind in self.programs.items())
-        yield from ((f"frameworks.{key}", text) for key, text in self.frameworks.items())
+    frameworks: dict[str, Condition]
 
     def problems(self, *, fixes: Collection[str], rules: Collection[str], frameworks: Collection[str]) -> list[str]:
         """Names that nothing has."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 import polars as pl
@@ -21,9 +21,9 @@ import polars as pl
 from diagnose.errors import RuleFileError
 from diagnose.knowledge import strict_yaml, templates
 from diagnose.knowledge.buckets import Buckets, load_buckets
-from diagnose.knowledge.conditions import ConditionError, Expression, Kind, check_types, compile_expression
+from diagnose.knowledge.conditions import Condition, ConditionError, Expression, Formula, Kind, check_types, compile_expression, written_in
 from diagnose.knowledge.data import OWN_TABLES, Strict
-from diagnose.knowledge.effects import SELECT_COLUMNS, EffectSpec
+from diagnose.knowledge.effects import SELECT_COLUMNS, EffectSpec, Select
 from diagnose.knowledge.relevance import Relevance
 from diagnose.knowledge.settings import JobSettings, SettingSpec, load_job_settings
 from diagnose.knowledge.walls import VERDICT_COLUMNS, Severity, Walls
@@ -91,18 +91,18 @@ class Rule(Strict, frozen=True, kw_only=True):
     status: Literal["preview", "stable", "deprecated"]
     since: str
     summary: str
-    when: str
+    when: Condition
     claim: Status
     why: str
     wrong_when: str
     check: str
     evidence: tuple[str, ...]
     examples: Examples
-    saves: str | None = None
+    saves: Formula | None = None
     cause: CauseSpec | None = None
     severity: Level | Severity | None = None
     fixes: tuple[str, ...] = ()
-    first: dict[str, str] = msgspec.field(default_factory=dict)
+    first: dict[str, Condition] = msgspec.field(default_factory=dict)
     one_change: bool = False
     where: tuple[str, ...] = ()
     capture: str = ""
@@ -125,8 +125,8 @@ class ChangeSpec(Strict, frozen=True, kw_only=True):
     key: str
     to: str
     setting: str | None = None
-    value: str | None = None
-    only: str | None = None
+    value: Formula | None = None
+    only: Condition | None = None
     op: Literal["set", "add", "remove", "unset"] = "set"
     choose: bool = False
 
@@ -139,7 +139,7 @@ class Requirement(Strict, frozen=True, kw_only=True):
     has no such setting.
     """
 
-    condition: str = msgspec.field(name="if")
+    condition: Condition = msgspec.field(name="if")
     say: str
     unknown: str = ""
     gate: Literal["hard", "known", "note"] = "hard"
@@ -153,7 +153,7 @@ class Published(Strict, frozen=True, kw_only=True):
 
     text: str
     source: str
-    only: str | None = None
+    only: Condition | None = None
 
 
 class FixSpec(Strict, frozen=True, kw_only=True):
@@ -170,7 +170,7 @@ class FixSpec(Strict, frozen=True, kw_only=True):
     risk: str
     verify: str
     refs: tuple[str, ...]
-    already_on: str | None = None
+    already_on: Condition | None = None
     undecidable: str = ""
     step: int = 1
     disputed: str = ""
@@ -183,7 +183,7 @@ class FixSpec(Strict, frozen=True, kw_only=True):
 class RepairSpec(Strict, frozen=True, kw_only=True):
     """A setting repaired by a computed `value`, or by members of a list that go and come."""
 
-    value: str | None = None
+    value: Formula | None = None
     remove: tuple[str, ...] = ()
     add: tuple[str, ...] = ()
 
@@ -196,7 +196,7 @@ class CheckSpec(Strict, frozen=True, kw_only=True):
 
     title: str
     outcome: Outcome
-    when: str | None
+    when: Condition | None
     say: str
     remedy: str
     refs: tuple[str, ...]
@@ -316,14 +316,13 @@ class _Source:
     data: bytes
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Wanted:
+class _Wanted(NamedTuple):
     """An expression somewhere in a rule file, with the place to name when it is wrong."""
 
     label: str
     place: str
     text: str
-    kind: Kind = "condition"
+    kind: Kind
 
 
 def load_rulebook(extra: Sequence[Path] = ()) -> Rulebook:
@@ -352,13 +351,15 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
         fixes |= _collect(group, "playbook/", FixSpec)
         checks |= _collect(group, "checks/", CheckSpec)
     texts = {source.label: source.data for source in (*built_in, *extra)}
+    entries = [(label, "", entry) for label, entry in (*rules.values(), *fixes.values())]
+    entries += [(label, key, check) for key, (label, check) in checks.items()]
     wanted = [
-        *_rule_expressions(rules),
-        *_fix_expressions(fixes),
-        *_check_expressions(checks),
-        *(_Wanted(label="relevance.yaml", place=place, text=text) for place, text in relevance.conditions()),
+        _Wanted(label, *found)
+        for label, place, entry in (*entries, ("relevance.yaml", "", relevance))
+        for found in written_in(entry, place)
     ]
-    expressions = _compile(wanted, schema, texts) | _compile(list(_wall_expressions(walls)), {**schema, **VERDICT_COLUMNS}, texts)
+    of_walls = [_Wanted("walls.yaml", *found) for found in written_in(walls)]
+    expressions = _compile(wanted, schema, texts) | _compile(of_walls, {**schema, **VERDICT_COLUMNS}, texts)
     book = Rulebook(
         facts=facts,
         job=job,
@@ -374,7 +375,8 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
         sha256=_digest(built_in + extra),
     )
     _check_names(book, {key: label for key, (label, _) in [*rules.items(), *fixes.items()]}, texts)
-    _compile(list(_selects(fixes)), SELECT_COLUMNS, texts)
+    selects = [_Wanted(label, *found) for label, fix in fixes.values() for found in written_in(fix, declared=(Select,))]
+    _compile(selects, SELECT_COLUMNS, texts)
     units = {name: book.unit(name) for name in book.schema if name.startswith("job_") or name in PLATFORM_FACTS}
     for key, (label, check) in checks.items():
         _check_check(book, units, label, key, check)
@@ -482,15 +484,6 @@ def _collect(sources: Sequence[_Source], part: str, kind: type[_T]) -> dict[str,
     return found
 
 
-def _check_expressions(checks: Mapping[str, tuple[str, CheckSpec]]) -> Iterator[_Wanted]:
-    for key, (label, check) in checks.items():
-        if check.when is not None:
-            yield _Wanted(label=label, place=f"{key}.when", text=check.when)
-        for name, repair in check.repair.items():
-            if isinstance(repair, RepairSpec) and repair.value is not None:
-                yield _Wanted(label=label, place=f"{key}.repair.{name}.value", text=repair.value, kind="number")
-
-
 def _check_check(book: Rulebook, units: Mapping[str, str], label: str, key: str, check: CheckSpec) -> None:
     """Names of one check that stand outside its condition: only settings and the platform (`units`) are known without a trace."""
     examples = () if check.examples is None else (*check.examples.fires, *check.examples.silent)
@@ -508,73 +501,6 @@ def _check_check(book: Rulebook, units: Mapping[str, str], label: str, key: str,
     )
     if wrong:
         raise rule_error(label, f"{key}: {wrong[0]}")
-
-
-def _rule_expressions(rules: Mapping[str, tuple[str, Rule]]) -> Iterator[_Wanted]:
-    for label, rule in rules.values():
-        yield _Wanted(label=label, place="when", text=rule.when)
-        if rule.saves is not None:
-            yield _Wanted(label=label, place="saves", text=rule.saves, kind="number")
-        if isinstance(rule.severity, Severity) and rule.severity.of is not None:
-            yield _Wanted(label=label, place="severity.of", text=rule.severity.of, kind="number")
-        for fix, condition in rule.first.items():
-            yield _Wanted(label=label, place=f"first.{fix}", text=condition)
-
-
-def _fix_expressions(fixes: Mapping[str, tuple[str, FixSpec]]) -> Iterator[_Wanted]:
-    for label, fix in fixes.values():
-        if fix.already_on is not None:
-            yield _Wanted(label=label, place="already_on", text=fix.already_on)
-        for place, requirements in (("needs", fix.needs), ("conflicts", fix.conflicts)):
-            for index, requirement in enumerate(requirements):
-                yield _Wanted(label=label, place=f"{place}[{index}].if", text=requirement.condition)
-        for index, change in enumerate(fix.changes):
-            if change.value is not None:
-                yield _Wanted(label=label, place=f"changes[{index}].value", text=change.value, kind="number")
-            if change.only is not None:
-                yield _Wanted(label=label, place=f"changes[{index}].only", text=change.only)
-        for index, published in enumerate(fix.expected):
-            if published.only is not None:
-                yield _Wanted(label=label, place=f"expected[{index}].only", text=published.only)
-        for index, effect in enumerate(fix.effect):
-            for place, text, kind in effect.expressions():
-                yield _Wanted(label=label, place=f"effect[{index}].{place}", text=text, kind=kind)
-
-
-def _selects(fixes: Mapping[str, tuple[str, FixSpec]]) -> Iterator[_Wanted]:
-    """The SELECTs of effects: conditions over the operations of a replay."""
-    for label, fix in fixes.values():
-        for index, effect in enumerate(fix.effect):
-            for place, text in effect.selects:
-                yield _Wanted(label=label, place=f"effect[{index}].{place}", text=text)
-
-
-def _wall_expressions(walls: Walls) -> Iterator[_Wanted]:
-    label = "walls.yaml"
-    for wall, spec in walls.walls.items():
-        yield _Wanted(label=label, place=f"walls.{wall}.bound", text=spec.bound, kind="number")
-        if spec.lower is not None:
-            yield _Wanted(label=label, place=f"walls.{wall}.lower", text=spec.lower, kind="number")
-        for group, entries in (("parts", spec.parts), ("beside", spec.beside)):
-            for name, text in entries.items():
-                yield _Wanted(label=label, place=f"walls.{wall}.{group}.{name}", text=text, kind="number")
-        for index, lead in enumerate(spec.says):
-            if lead.when is not None:
-                yield _Wanted(label=label, place=f"walls.{wall}.says[{index}].when", text=lead.when)
-    for index, lead in enumerate(walls.lead):
-        if lead.when is not None:
-            yield _Wanted(label=label, place=f"lead[{index}].when", text=lead.when)
-    conditions = {
-        "floor": [item.when for item in walls.floor],
-        "also": [item.when for item in walls.also],
-        "certainty": [item.when for item in walls.certainty],
-    }
-    for group, texts in conditions.items():
-        for index, text in enumerate(texts):
-            yield _Wanted(label=label, place=f"{group}[{index}].when", text=text)
-    yield _Wanted(label=label, place="no_cause", text=walls.no_cause)
-    yield _Wanted(label=label, place="unowned", text=walls.unowned, kind="number")
-    yield _Wanted(label=label, place="perturbed", text=walls.perturbed)
 
 
 def _check_walls(walls: Walls) -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 import polars as pl
 from msgspec import field
 
+from diagnose.knowledge.conditions import Condition, Formula
 from diagnose.knowledge.data import Strict
 from diagnose.model.vocabulary import CAPTURE, Topic, Wall
 
@@ -15,7 +16,7 @@ from diagnose.model.vocabulary import CAPTURE, Topic, Wall
 class Severity(Strict, frozen=True, kw_only=True):
     """Thresholds of a severity, by `of` (a share; default: the bound as a share of the step)."""
 
-    of: str | None = None
+    of: Formula | None = None
     high: float | None = None
     medium: float | None = None
 
@@ -23,7 +24,7 @@ class Severity(Strict, frozen=True, kw_only=True):
 class Clause(Strict, frozen=True, kw_only=True):
     """A sentence part that is said where its condition holds."""
 
-    when: str
+    when: Condition
     say: str
 
 
@@ -40,7 +41,7 @@ class Lead(Strict, frozen=True, kw_only=True):
     """A clause that is said where it is the first whose condition holds; without a condition it always does."""
 
     say: str
-    when: str | None = None
+    when: Condition | None = None
 
 
 class TopicSpec(Strict, frozen=True, kw_only=True):
@@ -58,11 +59,11 @@ class WallSpec(TopicSpec, frozen=True, kw_only=True):
 
     meaning: str
     says: tuple[Lead, ...]
-    bound: str
-    parts: dict[str, str]
-    lower: str | None = None
+    bound: Formula
+    parts: dict[str, Formula]
+    lower: Formula | None = None
     verdict: str = ""
-    beside: dict[str, str] = field(default_factory=dict)
+    beside: dict[str, Formula] = field(default_factory=dict)
     status_facts: tuple[str, ...] = ()
     contender: bool = True
     frees: str | None = None
@@ -72,7 +73,7 @@ class WallSpec(TopicSpec, frozen=True, kw_only=True):
 class CertaintyRule(Strict, frozen=True, kw_only=True):
     """A reason to trust the verdict less."""
 
-    when: str
+    when: Condition
     level: Literal["medium", "low"]
     say: str
 
@@ -89,7 +90,7 @@ class Walls(Strict, frozen=True, kw_only=True):
     apart_share: float
     cause_share: float
     one_change_share: float
-    no_cause: str
+    no_cause: Condition
     severity: Severity
     walls: dict[Wall, WallSpec]
     part_titles: dict[str, str]
@@ -97,8 +98,8 @@ class Walls(Strict, frozen=True, kw_only=True):
     floor: tuple[Floor, ...]
     lead: tuple[Lead, ...]
     also: tuple[Clause, ...]
-    unowned: str
-    perturbed: str
+    unowned: Formula
+    perturbed: Condition
     certainty: tuple[CertaintyRule, ...]
 
     @property
