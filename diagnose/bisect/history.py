@@ -14,6 +14,7 @@ from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.document.history import SCHEMA, CategoryMove, History, HistoryRun, HistoryStep, HistoryTrend
 from diagnose.errors import InputError
 from diagnose.knowledge.comparison import ComparisonRules
+from diagnose.knowledge.templates import capitalised
 from diagnose.model.statistics import median_with_error
 from diagnose.reason.compare.comparable import device
 from diagnose.reason.compare.delta import middle
@@ -196,11 +197,13 @@ def _sentence(metric: str, samples: Samples, steps: Sequence[HistoryStep], count
     called = story.metric(metric)
     if creeping is not None:
         moved = f"{value(creeping.base, samples.unit)} to {value(creeping.new, samples.unit)}{_relative(creeping.relative)}"
-        return f"{called[:1].upper()}{called[1:]} crept from {moved} over {count} runs, little by little rather than in steps{_mostly(creeping.moved)}."
+        return (
+            f"{capitalised(called)} crept from {moved} over {count} runs, little by little rather than in steps{_mostly(creeping.moved)}."
+        )
     if not steps:
         return f"No step of {called} is seen in {units.plural(count, 'run')}."
     said = "; ".join(_step(one, samples) for one in steps)
-    return f"{called[:1].upper()}{called[1:]} stepped {'once' if len(steps) == 1 else f'{len(steps)} times'} in {count} runs: {said}."
+    return f"{capitalised(called)} stepped {'once' if len(steps) == 1 else f'{len(steps)} times'} in {count} runs: {said}."
 
 
 def _step(one: HistoryStep, samples: Samples) -> str:

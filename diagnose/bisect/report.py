@@ -22,6 +22,7 @@ from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.errors import DiagnoseError, InputError
 from diagnose.knowledge.comparison import ComparisonRules
+from diagnose.knowledge.templates import capitalised
 from diagnose.model.statistics import median_with_error, t_quantile
 from diagnose.reason.compare import compare
 from diagnose.render import units
@@ -262,11 +263,11 @@ def _sentence(
         likely = _likeliest(header, state, answer, unit)
         return f"Whether the ends differ is open: {metric} differs by {_interval(state)}, {_noise_words(state)}. {likely or nothing}"
     if answer.creeping is not None:
-        return f"{metric[:1].upper()}{metric[1:]} {_crept(state, answer.creeping, header.experiment.mode, unit)}."
+        return f"{capitalised(metric)} {_crept(state, answer.creeping, header.experiment.mode, unit)}."
     if result == "cannot_tell":
         open_ = f"The ends differ by {_interval(state)}, but where {metric} changed is open: {_why_not(header, answer, state)}."
         return f"{open_} {_likeliest(header, state, answer, unit)}".rstrip()
-    return f"{metric[:1].upper()}{metric[1:]} {_steps(culprits, result, header.experiment.mode, unit)}.{_other_work(culprits)}"
+    return f"{capitalised(metric)} {_steps(culprits, result, header.experiment.mode, unit)}.{_other_work(culprits)}"
 
 
 def _likeliest(header: Header, state: State, answer: Answer, unit: str) -> str:

@@ -265,14 +265,11 @@ def _experiment(search: Search, measuring: Measuring, command: tuple[str, ...], 
 
 def _criteria(search: Search, before: Criteria | None = None) -> Criteria:
     """How trials are judged: as asked for now, else as before."""
+    from msgspec import structs  # noqa: PLC0415
+
     from diagnose.bisect.log import Criteria  # noqa: PLC0415
 
-    old = before or Criteria(repeats=REPEATS, retries=RETRIES)
-    return Criteria(
-        repeats=old.repeats if search.repeats is None else search.repeats,
-        max_regression=old.max_regression if search.max_regression is None else search.max_regression,
-        smallest=old.smallest if search.smallest_step is None else search.smallest_step,
-        noise=old.noise if search.noise is None else search.noise,
-        first=old.first if search.first is None else search.first,
-        retries=old.retries if search.retries is None else search.retries,
-    )
+    asked = {"smallest": search.smallest_step}
+    asked |= {name: getattr(search, name) for name in ("repeats", "max_regression", "noise", "first", "retries")}
+    given = {name: value for name, value in asked.items() if value is not None}
+    return structs.replace(before or Criteria(repeats=REPEATS, retries=RETRIES), **given)

@@ -31,10 +31,8 @@ with profile(
         train_step(batch)
         prof.step()
 """
-_FIRST, _LAST = (
-    10,
-    14,
-)  # four steps after the warm-up: the last is the first that is not profiled (Megatron-LM megatron/training/training.py)
+# Four steps after the warm-up: the last is the first that is not profiled (Megatron-LM megatron/training/training.py).
+_FIRST, _LAST = 10, 14
 _WANTED = {
     "use_nsys_profiler": "true",
     "profile_step_start": str(_FIRST),

@@ -247,7 +247,7 @@ def _match(
             elif (value := _coerce(leaf.value, table.specs[alias.name], alias, leaf.shown, source)) is not None:
                 found.setdefault(alias.name, []).append(_Candidate(value=value, leaf=leaf, order=alias.order, level=alias.key.level))
     unknown = {
-        _unknown_key(leaf)
+        (leaf.shown + str(leaf.value).removeprefix(UNRESOLVED) if _unresolved(leaf.value) else leaf.shown)
         for leaf in leaves
         if (leaf.key in aliases and _unresolved(leaf.value)) or (leaf.key not in aliases and not leaf.known)
     }
@@ -257,11 +257,6 @@ def _match(
 def _numbers(value: object) -> bool:
     """Whether a flag holds several numbers, one for each layer or stage."""
     return isinstance(value, str) and len(value.split()) > 1 and all(_INTEGER.fullmatch(one) for one in value.split())
-
-
-def _unknown_key(leaf: Leaf) -> str:
-    """An unknown key, or a known one with what its value hangs on."""
-    return leaf.shown + str(leaf.value).removeprefix(UNRESOLVED) if _unresolved(leaf.value) else leaf.shown
 
 
 def _unresolved(value: object) -> bool:

@@ -15,6 +15,22 @@ from diagnose.model.vocabulary import ATTENTION, DISPATCH, EXPERT_GEMM, OPTIMIZE
 Transformation = Literal["remove", "scale", "detach", "interleave", "delay", "merge", "graph", "resize"]
 Basis = Literal["measured", "inferred", "assumed"]  # what an ingredient rests on; a published figure of another job is assumed here
 TRANSFORMATIONS: tuple[Transformation, ...] = get_args(Transformation)
+_NEEDED: Mapping[Transformation, tuple[str, ...]] = {
+    "scale": ("by",),
+    "resize": ("by", "to"),
+    "graph": ("host_us", "gap_us"),
+    "delay": ("until",),
+}
+_TAKEN: Mapping[Transformation, tuple[str, ...]] = {  # fields that one of them has and the others have not
+    "remove": ("with_host",),
+    "scale": ("by", "library"),
+    "detach": ("since", "until", "spread", "parts", "beside", "pieces"),
+    "interleave": (),
+    "delay": ("until",),
+    "merge": ("by", "into"),
+    "graph": ("host_us", "launch_us", "gap_us"),
+    "resize": ("by", "to"),
+}
 RESIZED = ("micro_batch_size",)  # settings whose law `resize` knows; what others change is a matter of `scale`
 PARTS = (ATTENTION, ROUTER, DISPATCH, EXPERT_GEMM, OPTIMIZER)  # buckets that show where in a step an operation stands
 Select = Annotated[str, Meta(extra={"kind": "condition", "over": "operations"})]  # a condition over the operations of a replay
@@ -91,34 +107,11 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
         one = self.transformation
         if one == "resize" and self.resize not in RESIZED:
             return f"resize: unknown setting {self.resize}, known are {', '.join(RESIZED)}"
-        needs = {
-            "by": one in ("scale", "resize"),
-            "to": one == "resize",
-            "host_us": one == "graph",
-            "gap_us": one == "graph",
-            "until": one == "delay",
-        }
-        takes = {
-            "by": ("scale", "merge", "resize"),
-            "to": ("resize",),
-            "library": ("scale",),
-            "host_us": ("graph",),
-            "launch_us": ("graph",),
-            "gap_us": ("graph",),
-            "with_host": ("remove",),
-            "since": ("detach",),
-            "until": ("detach", "delay"),
-            "spread": ("detach",),
-            "parts": ("detach",),
-            "beside": ("detach",),
-            "pieces": ("detach",),
-            "into": ("merge",),
-        }
-        for name, needed in needs.items():
-            if needed and getattr(self, name) is None:
+        for name in _NEEDED.get(one, ()):
+            if getattr(self, name) is None:
                 return f"{name}: {one} needs it"
-        for name, owners in takes.items():
-            if getattr(self, name) not in (None, False, 1) and one not in owners:
+        for name in dict.fromkeys(name for names in _TAKEN.values() for name in names):
+            if getattr(self, name) not in (None, False, 1) and name not in _TAKEN[one]:
                 return f"{name}: {one} has no such field"
         if self.spread and self.until is None:
             return "spread: without `until` there is nothing to spread over"

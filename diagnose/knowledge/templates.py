@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 Value = int | float | bool | str | tuple[str, ...] | None
 _FIELD = re.compile(r"\{([a-z0-9_]+)(?::([a-z]+))?\}")
@@ -31,6 +31,16 @@ def percent(share: float) -> str:
     """A share as a percentage with its sign: 0.123 is 12.3 %."""
     size = abs(share)
     return f"{share * 100:.{2 if 0 < size < 0.01 else 1}f} %"
+
+
+def capitalised(text: str) -> str:
+    """The text as it begins a line: the first sign in upper case, and the rest as it is."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def enumerated(items: Sequence[str]) -> str:
+    """All of a few things: `1`, `1 and 2`, `1, 2 and 3`."""
+    return " and ".join(part for part in (", ".join(items[:-1]), *items[-1:]) if part)
 
 
 def _text(value: Value) -> str:

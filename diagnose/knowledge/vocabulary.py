@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from diagnose.knowledge.buckets import Buckets, load_buckets
 from diagnose.knowledge.data import checked, converted, packaged
+from diagnose.knowledge.templates import capitalised
 from diagnose.knowledge.walls import Walls
 from diagnose.model.vocabulary import CAPTURE, Topic, Wall
 
@@ -21,8 +22,7 @@ class Vocabulary:
 
     def wall(self, name: Topic) -> str:
         """The title of a wall, or of the capture, with a capital letter."""
-        title = self.wall_in_text(name)
-        return title[:1].upper() + title[1:]
+        return capitalised(self.wall_in_text(name))
 
     def wall_in_text(self, name: Topic) -> str:
         """The title of a wall, or of the capture, inside a sentence."""

@@ -121,29 +121,16 @@ class Walls(Strict, frozen=True, kw_only=True):
         return self.capture if name == CAPTURE else self.walls[name]
 
 
+_TEXTS = (
+    *("whole", "dominant_wall", "target_wall", "runner_up", "dominant_title", "target_title", "runner_up_title"),
+    *("target_limit", "runner_up_limit", "unknown_walls", "parts_text", "apart_title", "says"),
+)
+_NUMBERS = (
+    *("dominant_share", "target_bound_ns", "target_share", "target_lower_share", "runner_up_bound_ns", "runner_up_share"),
+    *("unowned_wait_ns", "apart_share", "apart_typical_share", "apart_typical_step_ns"),
+)
 VERDICT_COLUMNS: Mapping[str, pl.DataType] = {
-    "whole": pl.String(),
-    "dominant_wall": pl.String(),
-    "target_wall": pl.String(),
-    "runner_up": pl.String(),
+    **dict.fromkeys(_TEXTS, pl.String()),
+    **dict.fromkeys(_NUMBERS, pl.Float64()),
     "tie": pl.Boolean(),
-    "dominant_title": pl.String(),
-    "target_title": pl.String(),
-    "runner_up_title": pl.String(),
-    "target_limit": pl.String(),
-    "runner_up_limit": pl.String(),
-    "dominant_share": pl.Float64(),
-    "target_bound_ns": pl.Float64(),
-    "target_share": pl.Float64(),
-    "target_lower_share": pl.Float64(),
-    "runner_up_bound_ns": pl.Float64(),
-    "runner_up_share": pl.Float64(),
-    "unknown_walls": pl.String(),
-    "unowned_wait_ns": pl.Float64(),
-    "parts_text": pl.String(),
-    "apart_title": pl.String(),
-    "apart_share": pl.Float64(),
-    "apart_typical_share": pl.Float64(),
-    "apart_typical_step_ns": pl.Float64(),
-    "says": pl.String(),
 }

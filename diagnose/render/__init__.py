@@ -60,10 +60,10 @@ def write(document: object, format_name: str, options: Options | None = None) ->
 
 
 def table_names(kind: str) -> tuple[str, ...]:
-    """The names of the tables that a kind of document can be written as, one by one."""
+    """The names of the tables that a kind of document can be written as, one by one; none where it has none."""
     from diagnose.render.writers.csv import tables_of  # noqa: PLC0415 - so that the command line starts quickly
 
-    return tables_of(_kind(kind).type)
+    return tables_of(_kind(kind).type) if _kind(kind).tables else ()
 
 
 def section_names(document: object) -> tuple[str, ...]:

@@ -71,11 +71,6 @@ def shown(text: str) -> str:
     return units.visible(cut)
 
 
-def capitalised(name: str) -> str:
-    """A rule's name as it begins a line."""
-    return f"{name[:1].upper()}{name[1:]}"
-
-
 def in_sentence(text: str) -> str:
     """A sentence as the end of another; one that begins with an abbreviation stays."""
     return text if text[1:2].isupper() else f"{text[:1].lower()}{text[1:]}"

@@ -156,11 +156,6 @@ def listed(items: Sequence[object], most: int) -> str:
     return ", ".join(map(str, items[:most])) + (f" and {len(items) - most} more" if len(items) > most else "")
 
 
-def enumerated(items: Sequence[str]) -> str:
-    """All of a few things: `1`, `1 and 2`, `1, 2 and 3`."""
-    return " and ".join(part for part in (", ".join(items[:-1]), *items[-1:]) if part)
-
-
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|µs|ns|GB/s|[KMGT]iB)(?!\w))")
 
 
@@ -208,7 +203,7 @@ def shorten(name: str, limit: int) -> str:
     )
     if len(text) > limit:
         text = _without_template_arguments(text, limit)
-    while len(text) > limit and "::" in _top_level(text):  # namespaces, from the outermost
+    while len(text) > limit and "::" in re.split(r"[<(\[{ ]", text, maxsplit=1)[0]:  # namespaces, from the outermost
         text = text[text.index("::") + 2 :]
     if len(text) <= limit:
         return text
@@ -240,11 +235,6 @@ def _without_template_arguments(text: str, limit: int) -> str:
     if len(levels[fits]) <= limit - 8 and len(roomy) > limit:
         return f"{roomy[: limit - 2]}…>"
     return levels[fits]
-
-
-def _top_level(text: str) -> str:
-    """What stands before the first bracket."""
-    return re.split(r"[<(\[{ ]", text, maxsplit=1)[0]
 
 
 def _depths(text: str) -> list[int]:

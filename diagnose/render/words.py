@@ -106,34 +106,14 @@ def job_settings() -> JobSettings:
     return load_job_settings()
 
 
-def wall(name: str) -> str:
-    """A wall, or the capture, as a title."""
-    return VOCABULARY.wall(name)
-
-
-def wall_in_text(name: str) -> str:
-    """A wall, or the capture, inside a sentence."""
-    return VOCABULARY.wall_in_text(name)
-
-
-def part(name: str) -> str:
-    """A part of a wall's bound, or a figure beside it."""
-    return VOCABULARY.walls.part(name)
+# What the rows of the data are called, as titles (`wall` of the capture too; `part`: of a wall's bound) and inside a sentence.
+wall, wall_in_text, part = VOCABULARY.wall, VOCABULARY.wall_in_text, VOCABULARY.walls.part
+bucket, bucket_colour = VOCABULARY.bucket, VOCABULARY.colour
 
 
 def target(name: str | None) -> str:
     """The wall to attack first as a title, or that there is none."""
     return "No verdict" if name is None else wall(name)
-
-
-def bucket(name: str) -> str:
-    """A bucket as people write it."""
-    return VOCABULARY.bucket(name)
-
-
-def bucket_colour(name: str) -> str:
-    """A bucket's colour in figures."""
-    return VOCABULARY.colour(name)
 
 
 def role(name: str) -> str:

@@ -14,8 +14,8 @@ from diagnose.document.baselines import Baselines, RunRow, StoredBaseline
 from diagnose.document.bisection import Bisection
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import SEVERAL_RANKS, Change, NotAssessed
+from diagnose.knowledge.templates import capitalised
 from diagnose.render import Options, units, words, write
-from diagnose.render.issues import capitalised
 from diagnose.render.reports.diagnosis import appendix, story, tables
 from diagnose.render.writers.markdown.page import MOST_BYTES
 from tests.builders.cases import for_each

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diagnose.knowledge.templates import enumerated
 from diagnose.render import units
 from tests.builders.cases import for_each
 
@@ -28,7 +29,7 @@ def test_a_factor_claims_no_more_than_a_bound_can_know(value: float | None, text
 
 @for_each("items, text", ([], ""), (["1"], "1"), (["1", "2"], "1 and 2"), (["1", "2", "3"], "1, 2 and 3"))
 def test_a_few_things_in_a_sentence(items: list[str], text: str) -> None:
-    assert units.enumerated(items) == text
+    assert enumerated(items) == text
 
 
 @for_each(

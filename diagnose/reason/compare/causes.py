@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from diagnose.document.comparison import FindingChange, KernelChange, OverlapChange, StepDelta
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.comparison import CauseLimits
-from diagnose.knowledge.templates import decimal, percent
+from diagnose.knowledge.templates import capitalised, decimal, percent
 from diagnose.model.vocabulary import CommKind
 from diagnose.reason.compare.metrics import COMPUTE
 
@@ -168,7 +168,7 @@ def _backends(kind: CommKind, rows: Sequence[OverlapChange], limits: CauseLimits
 
 
 def _named(kind: CommKind) -> str:
-    return EXCHANGE[kind][:1].upper() + EXCHANGE[kind][1:]
+    return capitalised(EXCHANGE[kind])
 
 
 def _swapped(delta: StepDelta, overlaps: Sequence[OverlapChange], limits: CauseLimits) -> Iterator[str]:

@@ -11,6 +11,7 @@ from diagnose.document.diagnosis import Diagnosis, JobRead, JobSetting
 from diagnose.errors import InputError
 from diagnose.knowledge.comparison import JOB_ASPECTS, AspectSpec, ComparisonRules, JobAspect
 from diagnose.knowledge.settings import JobSettings
+from diagnose.knowledge.templates import capitalised
 from diagnose.model.environment import EnvironmentItem, EnvironmentKind
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.compare.metrics import NO_STEPS, place_of
@@ -208,8 +209,8 @@ def _job(here: Job | None, there: Job | None, aspects: Mapping[JobAspect, Aspect
             if first is None or second is None or first == second or name == "world_size":
                 continue
             kind: MismatchState = "normalised" if aspect == "batch" and by_tokens and state == "refused" else state
-            title, values = f"{spec.title[0].upper()}{spec.title[1:]}", (shown(first), shown(second))
-            text = f"{title} differs: {name} is {values[0]} in base and {values[1]} in new. {_MEANING[kind]}"
+            values = shown(first), shown(second)
+            text = f"{capitalised(spec.title)} differs: {name} is {values[0]} in base and {values[1]} in new. {_MEANING[kind]}"
             yield mismatch(aspect, name, *values, kind, text)
 
 
@@ -245,7 +246,7 @@ def _lacking(worlds: _Worlds, here: Job | None, there: Job | None, aspects: Mapp
         if names
     ]
     text = "; ".join(said)
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"{capitalised(text)}."
 
 
 def _amounts(base: Diagnosis, new: Diagnosis, normalised: Normalised | None, table: JobSettings) -> Iterator[Mismatch]:

@@ -9,11 +9,11 @@ from statistics import median
 from diagnose.document.comparison import Effect, FindingChange, FindingState, Gate, OnUnclear, WallChange
 from diagnose.document.diagnosis import Diagnosis, Finding
 from diagnose.knowledge.comparison import ComparisonRules, NoiseLimits
-from diagnose.knowledge.templates import percent
+from diagnose.knowledge.templates import enumerated, percent
 from diagnose.model.vocabulary import Level
 from diagnose.reason.compare.comparable import Judgement
 from diagnose.reason.compare.metrics import steps_of
-from diagnose.reason.compare.outcome import listed, signed_share
+from diagnose.reason.compare.outcome import signed_share
 from diagnose.reason.patch import SettingPlace, place_of
 
 _LEVELS: Mapping[Level, int] = {"low": 0, "medium": 1, "high": 2}
@@ -163,7 +163,7 @@ def _advice(effect: Effect, limit: float) -> str:
         for more, side in ((effect.more_new, "new"), (effect.more_base, "base"))
         if more
     ]
-    return f"Capture {listed(parts)}: they would show {percent(effect.tolerance if effect.tolerance is not None else limit)}."
+    return f"Capture {enumerated(parts)}: they would show {percent(effect.tolerance if effect.tolerance is not None else limit)}."
 
 
 def _from_nought(effect: Effect) -> tuple[bool | None, str]:
@@ -194,4 +194,4 @@ def _findings(effect: Effect, findings: Sequence[FindingChange], fail_on: Level)
     if not found:
         return True, f"No finding of severity {fail_on} or above is new or worse."
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return False, f"New or worse, of severity {fail_on} or above: {listed([f'{one.id} ({one.state})' for one in found[:3]])}{more}."
+    return False, f"New or worse, of severity {fail_on} or above: {enumerated([f'{one.id} ({one.state})' for one in found[:3]])}{more}."

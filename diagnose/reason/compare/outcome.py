@@ -23,7 +23,7 @@ from diagnose.document.comparison import (
 from diagnose.document.device import Why
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.comparison import ComparisonRules, NoiseLimits
-from diagnose.knowledge.templates import decimal, percent
+from diagnose.knowledge.templates import capitalised, decimal, enumerated, percent
 from diagnose.knowledge.vocabulary import Vocabulary
 from diagnose.model.vocabulary import CommKind
 from diagnose.reason.compare.causes import EXCHANGE, causes, in_long_steps
@@ -61,11 +61,6 @@ def metric_title(metric: str) -> str:
     if metric.startswith(BLOCKING):
         return f"the time that compute waits for {metric.removeprefix(BLOCKING).replace('_', ' ')}"
     return category_title(metric)
-
-
-def capital(text: str) -> str:
-    """The first sign in upper case, and the rest as it is."""
-    return text[:1].upper() + text[1:]
 
 
 _FORMATS: Mapping[str, Callable[[float], str]] = {
@@ -108,11 +103,6 @@ def brief(name: str) -> str:
     if len(text) > _LONGEST_NAME and "<" in text[1:]:
         text = f"{text[: text.index('<', 1)]}<…>"
     return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
-
-
-def listed(parts: list[str]) -> str:
-    """Parts of a sentence: "a, b and c"."""
-    return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1] if parts else "") if part)
 
 
 # --- the outcome ------------------------------------------------------------------------------------------------------
@@ -196,19 +186,19 @@ def _sentence(effect: Effect, normalised: Normalised | None, allowed: float, *, 
     figures = f"{_without_unit(first, second)} → {second} ({_statistics(effect)})"
     if effect.basis == "identical":
         return (
-            f"{capital(subject)} did not change: the samples of both {'sides' if _several(effect) else 'runs'} are the same, "
+            f"{capitalised(subject)} did not change: the samples of both {'sides' if _several(effect) else 'runs'} are the same, "
             f"{figure(effect.base, effect.unit)} in the median ({_samples(effect)})."
         )
     if effect.result == "no_change":
         what = (
-            f"{capital(subject)} did not change"
+            f"{capitalised(subject)} did not change"
             if _several(effect) or typical
             else f"These two captures do not differ: {subject} did not change"
         )
         return f"{what} beyond noise: {figures}.{_power(effect, allowed)}"
     if effect.result == "cannot_tell":
         return f"Whether {subject} changed is open: {figures}.{_power(effect, allowed)}"
-    return f"{'' if _several(effect) else 'These two captures differ: '}{subject if not _several(effect) else capital(subject)} {_became(effect)}: {figures}."
+    return f"{'' if _several(effect) else 'These two captures differ: '}{subject if not _several(effect) else capitalised(subject)} {_became(effect)}: {figures}."
 
 
 def _several(effect: Effect) -> bool:
@@ -303,7 +293,7 @@ def _more_runs(effect: Effect, allowed: float) -> str:
     if effect.more_base is None or effect.more_new is None:
         return ""
     parts = [f"{more} more of {side}" for more, side in ((effect.more_new, "new"), (effect.more_base, "base")) if more]
-    return f" {capital(listed(parts))} would show {percent(allowed)}." if parts else ""
+    return f" {capitalised(enumerated(parts))} would show {percent(allowed)}." if parts else ""
 
 
 # --- what moved -------------------------------------------------------------------------------------------------------
@@ -337,7 +327,7 @@ def _walls(result: Result, base: Diagnosis, new: Diagnosis, words: Vocabulary) -
 
 
 def _listed(lead: str, rows: Sequence[Category], kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange]) -> str:
-    return capital(f"{lead}{'; '.join(_say(row, kernels, overlaps) for row in rows)}.") if rows else ""
+    return capitalised(f"{lead}{'; '.join(_say(row, kernels, overlaps) for row in rows)}.") if rows else ""
 
 
 _STATES: Mapping[CategoryState, str] = {"small": "which is small", "within noise": "within noise", "same": "the same"}
@@ -483,7 +473,7 @@ def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis,
             yield f"Compared is rank {place[0]}; the {side} run's own verdict is of rank {place_of(document)[0]}."
         lost = [entry for entry in document.ledger if entry.severity in {"data_loss", "error"}]
         if lost:
-            yield f"Data was lost in the {side} run: {listed([f'{entry.count} × {entry.code}' for entry in lost[:_SHOWN]])}."
+            yield f"Data was lost in the {side} run: {enumerated([f'{entry.count} × {entry.code}' for entry in lost[:_SHOWN]])}."
 
 
 _NO_SHAPES = (

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Iterator
 
 from diagnose.document.bisection import Bisection, Candidate, CandidateState
+from diagnose.knowledge.templates import capitalised
 from diagnose.render import units
 from diagnose.render.figures.figure import Axis, Band, Figure, Look, Note, Point, Points, label
-from diagnose.render.issues import capitalised
 from diagnose.render.reports.bisection import story, tables
 from diagnose.render.reports.comparison.story import value
 

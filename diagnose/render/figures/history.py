@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from diagnose.document.history import History, HistoryRun
+from diagnose.knowledge.templates import capitalised
 from diagnose.render import units
 from diagnose.render.figures.bisection import scaled, unit_name
 from diagnose.render.figures.figure import Axis, Band, Figure, Layer, Look, Note, Point, Points, label, stacked
-from diagnose.render.issues import capitalised
 from diagnose.render.reports.bisection.story import short
 from diagnose.render.reports.comparison import story
 from diagnose.render.reports.comparison.story import value

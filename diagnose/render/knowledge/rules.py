@@ -8,11 +8,11 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.glossary import load_glossary
 from diagnose.knowledge.repairs import as_fix
 from diagnose.knowledge.rulebook import ChangeSpec, FixSpec, Requirement, Rule, Rulebook
+from diagnose.knowledge.templates import capitalised
 from diagnose.knowledge.walls import Severity
 from diagnose.model.vocabulary import CAPTURE, GROUP_OF
 from diagnose.reason.plan import members
 from diagnose.render import units, words
-from diagnose.render.issues import capitalised
 from diagnose.render.knowledge.entries import (
     Catalogue,
     Code,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from diagnose.document.forecast import Forecast, Planned, Question
+from diagnose.knowledge.templates import capitalised
 from diagnose.render import report as r
 from diagnose.render import units
 from diagnose.render.figures import forecast as figures
-from diagnose.render.issues import capitalised
 from diagnose.render.report import PAGE, Block, Phrase, Row, Section, Table, Text, rows_of
 from diagnose.render.reports.comparison.story import look
 from diagnose.render.reports.diagnosis import answer

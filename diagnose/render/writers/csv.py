@@ -8,7 +8,7 @@ list repeats what tells its outer row apart. What a document holds column by col
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin
@@ -18,13 +18,6 @@ from diagnose.render.writers import Options, Writer
 if TYPE_CHECKING:
     from diagnose.document.device import Timeline
 
-CLASSES = {
-    "Diagnosis": "diagnosis",
-    "Comparison": "comparison",
-    "Bisection": "bisection",
-    "History": "history",
-    "Forecast": "forecast",
-}  # by name, the module that holds it
 _PLACE = ("rank", "device")  # these fields and the first of those tell rows apart
 _KEYS = ("id", "fix", "index", "bucket", "phase", "wall", "name", "kind", "place")
 _BY_COLUMN = ("TimelineColumns", "HostColumns")
@@ -84,9 +77,7 @@ def write(document: Any, options: Options) -> str:
 
 
 def tables_of(name: str) -> tuple[str, ...]:
-    """The names of all tables of documents of a class, in the order of the document; none where it has no tables."""
-    if name not in CLASSES:
-        return ()
+    """The names of all tables of documents of a class, in the order of the document."""
     return (*_shapes(name), *(f"timeline.{kind}" for kind in _COLUMNAR if name == "Diagnosis"))
 
 
@@ -95,8 +86,8 @@ def tables_of(name: str) -> tuple[str, ...]:
 
 @cache
 def _shapes(name: str) -> Mapping[str, Shape]:
-    """The tables of the documents of a class."""
-    return dict(_walk(getattr(import_module(f"diagnose.document.{CLASSES[name]}"), name), (), (), ()))
+    """The tables of the documents of a class, which stands in the module of its name."""
+    return dict(_walk(getattr(import_module(f"diagnose.document.{name.lower()}"), name), (), (), ()))
 
 
 def _walk(record: type, path: tuple[str, ...], steps: tuple[Step, ...], outer: tuple[str, ...]) -> Iterator[tuple[str, Shape]]:
@@ -210,27 +201,26 @@ def _joined(value: Any) -> Cell:
     return value if isinstance(value, str | int | float | bool) or value is None else str(value)
 
 
-def _columnar(shown: Timeline, kind: str) -> Iterator[tuple[Cell, ...]]:
+def _columnar(shown: Timeline, kind: str) -> Iterable[tuple[Cell, ...]]:
     """The step of the timeline, row by row; starts count from the step's start."""
-    columns, host = shown.columns, shown.host
-    if kind == "operations" and columns is not None:
-        for start, duration, stream, bucket, name, queued, around in zip(
-            *(columns.start_ns, columns.duration_ns, columns.stream, columns.bucket, columns.name, columns.queued_ns, columns.range),
-            strict=True,
-        ):
-            inside = None if around is None else columns.names[around]
-            yield start, duration, columns.streams[stream], columns.buckets[bucket], columns.names[name], queued, inside
-    elif kind == "gaps" and columns is not None:
-        for start, duration, cause, by in zip(
-            columns.gap_start_ns, columns.gap_duration_ns, columns.gap_cause, columns.gap_blocked_by, strict=True
-        ):
-            yield start, duration, columns.causes[cause], None if by is None else columns.names[columns.name[by]]
-    elif kind in ("calls", "ranges") and host is not None:
-        table = (host.call_start_ns, host.call_duration_ns, host.call_thread, host.call_name)
-        if kind == "ranges":
-            table = (host.range_start_ns, host.range_duration_ns, host.range_thread, host.range_name)
-        for start, duration, thread, name in zip(*table, strict=True):
-            yield start, duration, host.threads[thread], host.names[name]
+    held: tuple[Iterable[Cell], ...] = ()
+    if kind in ("operations", "gaps") and (ops := shown.columns) is not None:
+        names = _named(ops.names, ops.name)
+        if kind == "operations":
+            places = _named(ops.streams, ops.stream), _named(ops.buckets, ops.bucket), names
+            held = (ops.start_ns, ops.duration_ns, *places, ops.queued_ns, _named(ops.names, ops.range))
+        else:
+            held = (ops.gap_start_ns, ops.gap_duration_ns, _named(ops.causes, ops.gap_cause), _named(names, ops.gap_blocked_by))
+    elif kind in ("calls", "ranges") and (host := shown.host) is not None:
+        one = kind.removesuffix("s")
+        times = (getattr(host, f"{one}_start_ns"), getattr(host, f"{one}_duration_ns"))
+        held = (*times, _named(host.threads, getattr(host, f"{one}_thread")), _named(host.names, getattr(host, f"{one}_name")))
+    return zip(*held, strict=True)
+
+
+def _named(names: Sequence[Cell], places: Iterable[int | None]) -> list[Cell]:
+    """What stands at each of the places; None where there is none."""
+    return [None if place is None else names[place] for place in places]
 
 
 def _text(cell: Cell) -> str:

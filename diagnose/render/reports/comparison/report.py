@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from diagnose.document.comparison import Comparison, FindingChange, Gate, OnUnclear, Result
+from diagnose.knowledge.templates import capitalised
 from diagnose.render import Options, words
 from diagnose.render import report as r
 from diagnose.render.figures import comparison as figures
-from diagnose.render.issues import GATE, SEVERITY, Issue, IssueList, Severity, State, capitalised
+from diagnose.render.issues import GATE, SEVERITY, Issue, IssueList, Severity, State
 from diagnose.render.report import PAGE, Block, Label, Phrase, Section, Text
 from diagnose.render.reports.comparison import story, tables
 from diagnose.render.words import SEVERITY_RANK

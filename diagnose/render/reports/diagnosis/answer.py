@@ -23,15 +23,15 @@ from diagnose.document.diagnosis import (
     PlanSetting,
     PlanStep,
     StepForecast,
-    WallBound,
 )
 from diagnose.document.forecast import Span
 from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL
+from diagnose.knowledge.templates import capitalised, enumerated
 from diagnose.model.vocabulary import CAPTURE
 from diagnose.reason.plan import LEAST_SHARE
 from diagnose.render import report as r
 from diagnose.render import units, words
-from diagnose.render.issues import capitalised, in_sentence
+from diagnose.render.issues import in_sentence
 from diagnose.render.reports.comparison.story import look
 from diagnose.render.reports.diagnosis import story, tables
 from diagnose.render.reports.ranks import story as ranks
@@ -468,7 +468,7 @@ def _forecast(document: Diagnosis, numbers: Mapping[str | None, str]) -> str:
     told = [(numbers[one.fix], one.forecast) for one in main if one.forecast is not None]
     nothing = [numbers[one.fix] for one in main if one.no_forecast == WINS_NOTHING]
     rest = [numbers[one.fix] for one in main if one.forecast is None and numbers[one.fix] not in nothing]
-    unknown = f" Of {units.enumerated(rest)} only the bound is known." if rest else ""
+    unknown = f" Of {enumerated(rest)} only the bound is known." if rest else ""
     if nothing and not told:
         return f"Forecast: {_win_nothing(nothing)}: {NOT_WAITED_FOR}{unknown}"
     if not told:
@@ -483,7 +483,7 @@ def _forecast(document: Diagnosis, numbers: Mapping[str | None, str]) -> str:
 
 
 def _win_nothing(numbers: Sequence[str]) -> str:
-    return f"{units.enumerated(numbers)} {'wins' if len(numbers) == 1 else 'win'} nothing"
+    return f"{enumerated(numbers)} {'wins' if len(numbers) == 1 else 'win'} nothing"
 
 
 def _moved(number: str, found: Displaced) -> str:
@@ -556,17 +556,13 @@ def _not_worth(document: Diagnosis) -> str:
     if document.verdict.target_wall is None:
         return ""
     low = [
-        _little(wall)
+        f"{words.wall_in_text(wall.wall)} ({f'at most {units.percent(wall.share)}' if wall.share else 'none'})"
         for wall in document.walls
         if words.VOCABULARY.is_ceiling(wall.wall) and wall.share is not None and wall.share < LITTLE
     ]
     planned = {step.finding for step in document.plan}
     on = {fix.id: fix.title for finding in document.findings if finding.id in planned for fix in finding.fixes if fix.state == "already_on"}
     return "; ".join([*([", ".join(low)] if low else []), *([f"on already: {', '.join(on)}"] if on else [])])
-
-
-def _little(wall: WallBound) -> str:
-    return f"{words.wall_in_text(wall.wall)} ({f'at most {units.percent(wall.share)}' if wall.share else 'none'})"
 
 
 def _ask(document: Diagnosis) -> str:

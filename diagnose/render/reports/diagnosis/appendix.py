@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from diagnose.document.device import Phase
 from diagnose.document.diagnosis import SEVERAL_RANKS, Diagnosis, JobRead, NotAssessed
+from diagnose.knowledge.templates import capitalised
 from diagnose.render import units, words
 from diagnose.render.report import Row, Table, rows_of
 from diagnose.render.reports.diagnosis import story
@@ -90,7 +91,7 @@ def job(document: Diagnosis) -> Table:
 
 def _job_note(found: JobRead) -> str:
     """Notes on reading the file, and what it holds beside the settings."""
-    parts = [f"{note[:1].upper()}{note[1:]}." for note in found.notes]
+    parts = [f"{capitalised(note)}." for note in found.notes]
     if found.unknown:
         parts.append(f"Keys that are not read: {units.listed(found.unknown, _MOST_KEYS)}.")
     return " ".join(parts)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnose.document.device import LayerPart, LayerPass
+from diagnose.document.device import LayerPass
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.model.vocabulary import DISPATCH, EXPERT_GEMM, MOE_PARTS, ROUTER
 from diagnose.render import report as r
@@ -48,12 +48,8 @@ def _rows(one: LayerPass, longest: int) -> Iterator[r.Row]:
     whole = (f"{name}, {units.plural(one.passes, 'pass', 'passes')} per step", units.ms(one.span_ns), units.ms(exposed))
     yield r.Row(_texts(*whole, _between(one.span_min_ns, one.span_max_ns)), strong=True)
     for part in one.parts:
-        yield _row(part, longest)
-
-
-def _row(part: LayerPart, longest: int) -> r.Row:
-    texts = _texts(part.part, units.ms(part.busy_ns), units.ms(part.exposed_ns), _between(part.busy_min_ns, part.busy_max_ns))
-    return r.Row(texts, indent=1, bar=part.busy_ns / longest if longest else None, colour=COLOUR[part.part])
+        texts = _texts(part.part, units.ms(part.busy_ns), units.ms(part.exposed_ns), _between(part.busy_min_ns, part.busy_max_ns))
+        yield r.Row(texts, indent=1, bar=part.busy_ns / longest if longest else None, colour=COLOUR[part.part])
 
 
 def _texts(name: str, busy: str, exposed: str, spread: str) -> dict[str, str]:

@@ -10,12 +10,13 @@ from dataclasses import replace
 
 from diagnose.document.device import DeviceBudget
 from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix
+from diagnose.knowledge.templates import capitalised
 from diagnose.reason.patch import place_of
 from diagnose.reason.plan import members, stays
 from diagnose.render import Options, units, words
 from diagnose.render import report as r
 from diagnose.render.figures import step
-from diagnose.render.issues import SEVERITY, Issue, IssueList, State, capitalised
+from diagnose.render.issues import SEVERITY, Issue, IssueList, State
 from diagnose.render.report import EVERYTHING, FINDINGS, LIMITED, PAGE, Block, Label, Section, Text
 from diagnose.render.reports.diagnosis import answer, appendix, layer, story, tables
 from diagnose.render.reports.ranks import report as ranks

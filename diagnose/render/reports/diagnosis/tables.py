@@ -103,11 +103,6 @@ def wall_mark(name: str, document: Diagnosis) -> str:
     return "largest share" if name == found.dominant_wall else "runner-up" if name == found.runner_up else ""
 
 
-def bound_range(wall: WallBound) -> str:
-    """A wall's bound in ms; both ends where it is a range."""
-    return units.ms(wall.bound_ns) if wall.lower_ns is None else f"{units.ms(wall.lower_ns)} to {units.ms(wall.bound_ns)}"
-
-
 def walls(document: Diagnosis) -> Table:
     """The four walls with their bounds and what they are made of."""
     rows = []
@@ -120,7 +115,7 @@ def walls(document: Diagnosis) -> Table:
         texts = {
             "wall": words.wall(wall.wall),
             "verdict": mark,
-            "#≤ ms": bound_range(wall),
+            "#≤ ms": (units.ms(wall.bound_ns) if wall.lower_ns is None else f"{units.ms(wall.lower_ns)} to {units.ms(wall.bound_ns)}"),
             f"#of {whole(document)}": units.percent(wall.share),
             "#≤ faster": units.factor(wall_ceiling(wall.wall, wall.share)),
             "status?": wall.status,

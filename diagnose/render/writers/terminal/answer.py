@@ -14,6 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text as Words
 
+from diagnose.knowledge.templates import enumerated
 from diagnose.render import report as r
 from diagnose.render import units
 from diagnose.render.fitting import Piece, fitted
@@ -48,7 +49,7 @@ def _on_a_screen(pieces: Sequence[Piece[Words]], most: int) -> list[Piece[Words]
     kept = fitted(pieces, most - 1)
     gone = _main_steps(pieces, without=kept)
     last = max((place for place, piece in enumerate(kept) if f"{piece.name}{piece.under}".startswith("step ")), default=len(kept) - 1)
-    told = Words(f" {units.enumerated(gone)} with -v", style="dim")
+    told = Words(f" {enumerated(gone)} with -v", style="dim")
     return [*kept[: last + 1], Piece(worth=0, lines=(told,)), *kept[last + 1 :]]
 
 

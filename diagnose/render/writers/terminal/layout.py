@@ -18,9 +18,9 @@ from rich.rule import Rule
 from rich.table import Table as Grid
 from rich.text import Text as Words
 
+from diagnose.knowledge.templates import capitalised
 from diagnose.render import report as r
 from diagnose.render import units, words
-from diagnose.render.issues import capitalised
 from diagnose.render.writers import NARROWEST, WIDEST, Options
 from diagnose.render.writers.terminal import answer
 
