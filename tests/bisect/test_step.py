@@ -7,8 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -39,6 +40,18 @@ def judged(
     """The verdict on captures that are so much worse than 100."""
     values = [100 * (1 + one) for one in new]
     return judge(good, values, limit=LIMIT, larger_is_worse=larger, counts=counts, error=error, numbers=load_numbers()).verdict
+
+
+def decided(captures: Iterable[float], **options: Any) -> str:
+    """The first verdict that is not open, of as many captures as it takes."""
+    new: list[float] = []
+    verdict = "open"
+    for one in captures:
+        new.append(one)
+        verdict = judged(new, **options)
+        if verdict != "open":
+            break
+    return verdict
 
 
 # --- what captures say ------------------------------------------------------------------------------------------------
@@ -82,18 +95,11 @@ def test_several_baselines_place_the_limit_and_tell_their_noise() -> None:
 
 def test_wrong_verdicts_are_rare_and_right_ones_common() -> None:
     """Simulated captures of 1 % noise around levels on both sides of the limit."""
-    import random
-
     chance = random.Random(7)
     said = {level: {"good": 0, "bad": 0, "open": 0} for level in (0.0, 0.02, 0.04, 0.06)}
     for level, counts in said.items():
         for _ in range(150):
-            drawn: list[float] = []
-            decision = "open"
-            while decision == "open" and len(drawn) < 3:
-                drawn.append(chance.gauss(level, 0.01))
-                decision = judged(drawn)
-            counts[decision] += 1
+            counts[decided(chance.gauss(level, 0.01) for _ in range(3))] += 1
     assert said[0.0]["bad"] == said[0.06]["good"] == 0
     assert said[0.02]["bad"] + said[0.04]["good"] <= 9
     assert min(said[0.0]["good"], said[0.06]["bad"]) > 120
@@ -407,19 +413,10 @@ def test_how_often_verdicts_are_wrong(noise: float, baselines: int, wrong: float
     chance, ends = random.Random(11), []
     for _ in range(200):
         good = [100 * math.exp(chance.gauss(0, noise)) for _ in range(baselines)]
-        ends.append(_verdict_of(chance, good, noise, effect))
+        shares = ((1 + effect) * math.exp(chance.gauss(0, noise)) - 1 for _ in range(5))
+        ends.append(decided(shares, good=good, error=0.0))
     assert ends.count("bad" if effect < 0.03 else "good") <= wrong * len(ends)
     assert ends.count("open") <= skipped * len(ends)
-
-
-def _verdict_of(chance: random.Random, good: list[float], noise: float, effect: float) -> str:
-    new: list[float] = []
-    for _ in range(5):
-        new.append(100 * (1 + effect) * math.exp(chance.gauss(0, noise)))
-        found = judge(good, new, limit=0.03, larger_is_worse=True, counts=False, error=0.0, numbers=load_numbers())
-        if found.verdict != "open":
-            return found.verdict
-    return "open"
 
 
 # --- captures without steps -------------------------------------------------------------------------------------------

@@ -1,7 +1,11 @@
 """What compares, bound to the rules that come with the program."""
 
 from functools import partial
+from typing import Any
 
+from diagnose.document.comparison import Comparison, decode
+from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.encoding import encode
 from diagnose.knowledge.comparison import load_comparison_rules
 from diagnose.reason import compare as comparison
 from diagnose.reason.compare import baselines
@@ -29,3 +33,10 @@ listed = partial(baselines.listed, rules=RULES)
 fingerprint = partial(baselines.fingerprint, rules=RULES)
 describe = partial(baselines.describe, rules=RULES)
 differing = partial(baselines.differing, rules=RULES)
+
+
+def run(base: Diagnosis, new: Diagnosis, **options: Any) -> Comparison:
+    """Two documents under the labels of their sides; what comes of it reads back as it was written."""
+    found = compare(base, new, base_label="base", new_label="new", **options)
+    assert decode(encode(found)) == found
+    return found

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -12,6 +11,7 @@ from diagnose.cli import main
 from diagnose.document.job import CheckReport, PatchReport
 from tests.builders.cases import for_each
 from tests.builders.diagnosis import minimal
+from tests.builders.stand_in import StandIn
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "fixtures" / "jobs" / "qwen3_30b_a3b_alltoall_h100.yaml"
@@ -168,17 +168,12 @@ def test_an_existing_file_is_kept_without_force(tmp_path: Path, capsys: pytest.C
 def test_the_main_command_patches_after_it_has_diagnosed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    calls: list[dict[str, Any]] = []
-
-    def fake(_: tuple[str, ...], **options: Any) -> Any:
-        calls.append(options)
-        return minimal()
-
-    monkeypatch.setattr(diagnose.pipeline, "diagnose", fake)
+    stand_in = StandIn(minimal())
+    monkeypatch.setattr(diagnose.pipeline, "diagnose", stand_in)
     target = tmp_path / "new.yaml"
     assert main(["x.json", "--config", str(DEMO), "--patch", str(target)]) == 0
     out, err = capsys.readouterr()
-    assert calls[0]["config"] == DEMO
+    assert stand_in.options["config"] == DEMO
     assert target.read_bytes() == DEMO.read_bytes(), "no finding asks for a change"
     assert "0 fixes applied, 0 settings changed." in out
     assert err == f"wrote {target}\n"

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import diagnose.pipeline
 from diagnose.cli import main
 from diagnose.commands.kernel_lines import answers
 from diagnose.commands.output import say
-from diagnose.document.diagnosis import Diagnosis, decode
+from diagnose.document.diagnosis import decode
 from diagnose.document.encoding import encode
 from diagnose.errors import InputError
 from diagnose.knowledge.taxonomy import Taxonomy
@@ -28,33 +27,19 @@ from diagnose.scale.local import LocalEngine
 from tests.builders.cases import for_each
 from tests.builders.diagnosis import HOSTILE, minimal, rich
 from tests.builders.kineto import document, kernel
+from tests.builders.stand_in import StandIn
 
 ROOT = Path(__file__).parents[2]
-Call = Callable[..., Diagnosis]
-
-
-class Fake:
-    """Stands for the pipeline: keeps what it was asked and answers with a document, or raises."""
-
-    def __init__(self) -> None:
-        self.answer: Diagnosis | BaseException = minimal()
-        self.inputs: tuple[str, ...] = ()
-        self.options: dict[str, Any] = {}
-
-    def __call__(self, inputs: tuple[str, ...], **options: Any) -> Diagnosis:
-        self.inputs, self.options = tuple(inputs), options
-        if isinstance(self.answer, BaseException):
-            raise self.answer
-        return self.answer
+PROGRAM = (sys.executable, "-m", "diagnose")
 
 
 @pytest.fixture
-def pipeline(monkeypatch: pytest.MonkeyPatch) -> Fake:
-    fake = Fake()
-    monkeypatch.setattr(diagnose.pipeline, "diagnose", fake)
+def pipeline(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    stand_in = StandIn(minimal())
+    monkeypatch.setattr(diagnose.pipeline, "diagnose", stand_in)
     for name in ("NO_COLOR", "FORCE_COLOR", "DIAGNOSE_DEBUG"):
         monkeypatch.delenv(name, raising=False)
-    return fake
+    return stand_in
 
 
 @pytest.fixture
@@ -65,15 +50,14 @@ def saved(tmp_path: Path) -> Path:
 
 
 def command(*arguments: str | Path, **more: Any) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "diagnose", *map(str, arguments)], cwd=ROOT, capture_output=True, timeout=600, check=False, **more
-    )
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
+    return subprocess.run([*PROGRAM, *map(str, arguments)], cwd=ROOT, timeout=600, check=False, **streams)
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------
 
 
-def test_options_reach_the_pipeline(pipeline: Fake, tmp_path: Path) -> None:
+def test_options_reach_the_pipeline(pipeline: StandIn, tmp_path: Path) -> None:
     job, rules = tmp_path / "job.yaml", tmp_path / "rules"
     arguments = [
         "a.sqlite", "b.json", "--config", job, "--set", "model.num_layers=4", "--set", "~model.mtp_num_layers", "--rules", rules,
@@ -106,7 +90,7 @@ def test_options_reach_the_pipeline(pipeline: Fake, tmp_path: Path) -> None:
         (["--engine", "dask", "--scheduler", "tcp://host:8786"], DaskEngine(scheduler="tcp://host:8786")),
     ],
 )
-def test_the_engine_is_the_one_asked_for(pipeline: Fake, arguments: list[str], engine: LocalEngine | DaskEngine) -> None:
+def test_the_engine_is_the_one_asked_for(pipeline: StandIn, arguments: list[str], engine: LocalEngine | DaskEngine) -> None:
     assert main(["x.json", "-q", *arguments]) == 0
     assert pipeline.options["engine"] == engine
     assert pipeline.options["notice"] is None, "quiet"
@@ -116,17 +100,17 @@ def test_the_engine_is_the_one_asked_for(pipeline: Fake, arguments: list[str], e
     "arguments",
     [["--scheduler", "tcp://host:1"], ["--engine", "dask", "--scheduler", "x", "--jobs", "2"], ["--jobs", "0"], ["--engine", "ray"]],
 )
-def test_options_of_engines_that_do_not_go_together_are_2_before_any_work(pipeline: Fake, arguments: list[str]) -> None:
+def test_options_of_engines_that_do_not_go_together_are_2_before_any_work(pipeline: StandIn, arguments: list[str]) -> None:
     assert main(["x.json", *arguments]) == 2
     assert pipeline.inputs == ()
 
 
-def test_the_default_command_may_be_named_and_standard_input_is_a_trace(pipeline: Fake) -> None:
+def test_the_default_command_may_be_named_and_standard_input_is_a_trace(pipeline: StandIn) -> None:
     assert main(["analyse", "-"]) == 0
     assert pipeline.inputs == ("-",)
 
 
-def test_options_may_come_before_the_trace(pipeline: Fake) -> None:
+def test_options_may_come_before_the_trace(pipeline: StandIn) -> None:
     assert main(["--quiet", "x.json"]) == 0
     assert pipeline.inputs == ("x.json",)
 
@@ -135,7 +119,7 @@ def test_options_may_come_before_the_trace(pipeline: Fake) -> None:
     "arguments",
     [["--nonsense"], ["x.json", "--format", "pdf"], ["x.json", "--rank", "-1"], ["x.json", "--fail-on", "never"], [], ["render"]],
 )
-def test_wrong_usage_is_2_without_a_traceback(pipeline: Fake, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_is_2_without_a_traceback(pipeline: StandIn, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -143,10 +127,12 @@ def test_wrong_usage_is_2_without_a_traceback(pipeline: Fake, arguments: list[st
     assert err.strip()
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["explain", "--help"], ["--version"]])
-def test_help_and_version_are_0(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == 0
-    assert "diagnose" in capsys.readouterr().out
+@for_each(
+    "words", "--help", "-h", "explain --help", "compare --help", "gate --help", "baseline --help", "baseline save --help", "--version"
+)
+def test_help_and_version_are_0(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words.split()) == 0
+    assert ("diagnose" if words == "--version" else "Usage: diagnose") in capsys.readouterr().out
 
 
 def test_help_shows_the_options_of_the_default_command_and_every_other_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,7 +154,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_text_goes_to_standard_output_and_files_follow_their_extension(
-    pipeline: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pipeline: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pipeline.answer = rich()
     files = [tmp_path / name for name in ("r.html", "r.json", "r.md", "r.TXT")]
@@ -184,7 +170,7 @@ def test_text_goes_to_standard_output_and_files_follow_their_extension(
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(file.name for file in files)
 
 
-def test_machine_formats_put_nothing_else_anywhere(pipeline: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_machine_formats_put_nothing_else_anywhere(pipeline: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
     pipeline.answer = rich()
     assert main(["x.json", "--format", "json"]) == 0
     out, err = capsys.readouterr()
@@ -192,13 +178,13 @@ def test_machine_formats_put_nothing_else_anywhere(pipeline: Fake, capsys: pytes
     assert json.loads(out)["schema"] == "diagnosis/2"
 
 
-def test_quiet_prints_nothing(pipeline: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_prints_nothing(pipeline: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["x.json", "-q", "-o", str(tmp_path / "r.json")]) == 0
     assert capsys.readouterr() == ("", "")
     assert decode((tmp_path / "r.json").read_bytes()) == minimal()
 
 
-def test_an_existing_file_is_kept_without_force(pipeline: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_file_is_kept_without_force(pipeline: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "r.json"
     file.write_text("mine")
     assert main(["x.json", "-o", str(file)]) == 2
@@ -209,7 +195,7 @@ def test_an_existing_file_is_kept_without_force(pipeline: Fake, tmp_path: Path, 
     assert decode(file.read_bytes()) == minimal()
 
 
-def test_a_link_is_replaced_and_not_followed(pipeline: Fake, tmp_path: Path) -> None:
+def test_a_link_is_replaced_and_not_followed(pipeline: StandIn, tmp_path: Path) -> None:
     target, link = tmp_path / "target", tmp_path / "r.json"
     target.write_text("mine")
     link.symlink_to(target)
@@ -218,7 +204,7 @@ def test_a_link_is_replaced_and_not_followed(pipeline: Fake, tmp_path: Path) -> 
     assert not link.is_symlink()
 
 
-def test_an_input_is_never_overwritten(pipeline: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_input_is_never_overwritten(pipeline: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "trace.json"
     trace.write_text("[]")
     assert main([str(trace), "-o", str(tmp_path / "." / "trace.json"), "--force"]) == 2
@@ -226,19 +212,19 @@ def test_an_input_is_never_overwritten(pipeline: Fake, tmp_path: Path, capsys: p
     assert trace.read_text() == "[]"
 
 
-def test_an_output_that_is_named_twice_is_2(pipeline: Fake, tmp_path: Path) -> None:
+def test_an_output_that_is_named_twice_is_2(pipeline: StandIn, tmp_path: Path) -> None:
     assert main(["run.sqlite", "-o", str(tmp_path / "r.json"), "-o", str(tmp_path / "r.json")]) == 2
     assert (pipeline.inputs, list(tmp_path.iterdir())) == ((), [])
 
 
 @pytest.mark.parametrize(("name", "code"), [("r.pdf", 2), ("r", 2), ("missing/r.json", 74)])
-def test_outputs_that_cannot_be_are_refused_before_any_work(pipeline: Fake, tmp_path: Path, name: str, code: int) -> None:
+def test_outputs_that_cannot_be_are_refused_before_any_work(pipeline: StandIn, tmp_path: Path, name: str, code: int) -> None:
     assert main(["x.json", "-o", str(tmp_path / name)]) == code
     assert pipeline.inputs == ()
 
 
 def test_a_file_that_cannot_be_written_is_74_and_leaves_the_old_one(
-    pipeline: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    pipeline: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "r.json"
     file.write_text("mine")
@@ -253,7 +239,7 @@ def test_a_file_that_cannot_be_written_is_74_and_leaves_the_old_one(
     assert [path.name for path in tmp_path.iterdir()] == ["r.json"]
 
 
-def test_stale_temporary_files_of_killed_runs_are_removed(pipeline: Fake, tmp_path: Path) -> None:
+def test_stale_temporary_files_of_killed_runs_are_removed(pipeline: StandIn, tmp_path: Path) -> None:
     stale, fresh = tmp_path / ".r.json.1.tmp", tmp_path / ".r.json.2.tmp"
     stale.write_text("half")
     fresh.write_text("half")
@@ -274,7 +260,7 @@ def test_stale_temporary_files_of_killed_runs_are_removed(pipeline: Fake, tmp_pa
     ],
 )
 def test_colour(
-    pipeline: Fake,
+    pipeline: StandIn,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
@@ -290,7 +276,7 @@ def test_colour(
 # --- how a run ends ---------------------------------------------------------------------------------------------------
 
 
-def test_fail_on_ignores_weaker_findings_and_those_about_the_capture(pipeline: Fake) -> None:
+def test_fail_on_ignores_weaker_findings_and_those_about_the_capture(pipeline: StandIn) -> None:
     capture = msgspec.structs.replace(rich().findings[2], severity="high")
     pipeline.answer = msgspec.structs.replace(rich(), findings=(rich().findings[1], capture))
     assert main(["x.json", "-q", "--fail-on", "high"]) == 0
@@ -301,7 +287,7 @@ def test_fail_on_ignores_weaker_findings_and_those_about_the_capture(pipeline: F
     assert main(["x.json", "-q", "--fail-on", "low"]) == 0
 
 
-def test_strict_is_4_after_the_result_is_written(pipeline: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_strict_is_4_after_the_result_is_written(pipeline: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pipeline.answer = rich()
     assert main(["x.json", "--strict", "-o", str(tmp_path / "r.json")]) == 4
     out, err = capsys.readouterr()
@@ -328,7 +314,9 @@ class PanicError(BaseException):
         (OSError(28, "No space left on device"), 74, "error: Something could not be written: No space left on device."),
     ],
 )
-def test_faults_end_in_a_sentence(pipeline: Fake, capsys: pytest.CaptureFixture[str], fault: BaseException, code: int, said: str) -> None:
+def test_faults_end_in_a_sentence(
+    pipeline: StandIn, capsys: pytest.CaptureFixture[str], fault: BaseException, code: int, said: str
+) -> None:
     pipeline.answer = fault
     assert main(["x.json"]) == code
     out, err = capsys.readouterr()
@@ -337,7 +325,7 @@ def test_faults_end_in_a_sentence(pipeline: Fake, capsys: pytest.CaptureFixture[
     assert "Traceback" not in err
 
 
-def test_a_real_panic_of_polars_is_70(pipeline: Fake) -> None:
+def test_a_real_panic_of_polars_is_70(pipeline: StandIn) -> None:
     assert issubclass(pl.exceptions.PanicException, BaseException)
     assert not issubclass(pl.exceptions.PanicException, Exception)
     pipeline.answer = pl.exceptions.PanicException("rust")
@@ -345,7 +333,7 @@ def test_a_real_panic_of_polars_is_70(pipeline: Fake) -> None:
 
 
 def test_the_traceback_comes_only_when_asked_for(
-    pipeline: Fake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    pipeline: StandIn, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DIAGNOSE_DEBUG", "1")
     pipeline.answer = RuntimeError("x")
@@ -353,7 +341,7 @@ def test_the_traceback_comes_only_when_asked_for(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_error_messages_are_harmless(pipeline: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_messages_are_harmless(pipeline: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
     pipeline.answer = InputError(f"Bad name {HOSTILE[2]}.")
     assert main(["x.json"]) == 3
     assert "\x1b" not in capsys.readouterr().err
@@ -361,14 +349,7 @@ def test_error_messages_are_harmless(pipeline: Fake, capsys: pytest.CaptureFixtu
 
 def test_a_full_disk_is_74(saved: Path) -> None:
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "diagnose", "render", str(saved)],
-            cwd=ROOT,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            timeout=600,
-            check=False,
-        )
+        done = command("render", saved, stdout=full)
     assert done.returncode == 74
     assert done.stderr.decode().startswith("error: Standard output could not be written: No space left on device.")
     assert done.stderr.count(b"\n") == 1
@@ -377,9 +358,7 @@ def test_a_full_disk_is_74(saved: Path) -> None:
 def test_a_closed_pipe_is_a_quiet_0(saved: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(
-        [sys.executable, "-m", "diagnose", "render", str(saved)], cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, timeout=600, check=False
-    )
+    done = command("render", saved, stdout=writer)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
 
@@ -391,9 +370,7 @@ def test_every_command_ends_alike_on_a_full_disk_and_a_closed_pipe(arguments: li
     ends = []
     with Path("/dev/full").open("wb") as full:
         for out in (full, writer):
-            done = subprocess.run(
-                [sys.executable, "-m", "diagnose", *arguments], cwd=ROOT, stdout=out, stderr=subprocess.PIPE, timeout=600, check=False
-            )
+            done = command(*arguments, stdout=out)
             ends.append((done.returncode, b"Traceback" in done.stderr or b"Exception" in done.stderr))
     os.close(writer)
     assert ends == [(74, False), (0, False)]
@@ -410,18 +387,13 @@ def test_a_closed_standard_error_changes_nothing(tmp_path: Path) -> None:
     trace = tmp_path / "t.json"
     trace.write_bytes(document([kernel(20, 5)]))
     for arguments, code in (([trace], 0), ([tmp_path / "no.json"], 3)):
-        ended = subprocess.run(
-            ["/bin/sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-m", "diagnose", *arguments],
-            cwd=ROOT,
-            capture_output=True,
-            check=False,
-        )
+        ended = subprocess.run(["/bin/sh", "-c", 'exec "$@" 2>&-', "sh", *PROGRAM, *arguments], cwd=ROOT, capture_output=True, check=False)
         assert (ended.returncode, bool(ended.stdout)) == (code, code == 0)
 
 
 @pytest.mark.parametrize(("limit", "said"), [("-v 600000", "may use 585 MiB of memory"), ("-n 20", "may open 20 files")])
 def test_a_limit_that_is_too_low_is_said_before_it_is_hit(tmp_path: Path, limit: str, said: str) -> None:
-    command = ["/bin/sh", "-c", f'ulimit {limit}; exec "$@"', "sh", sys.executable, "-m", "diagnose", tmp_path / "run.sqlite"]
+    command = ["/bin/sh", "-c", f'ulimit {limit}; exec "$@"', "sh", *PROGRAM, tmp_path / "run.sqlite"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ended.returncode, said in ended.stderr) == (3, True)
 
@@ -436,9 +408,8 @@ def test_a_signal_to_end_clears_away_what_an_export_left(tmp_path: Path, number:
     )
     nsys.chmod(0o755)
     (tmp_path / "run.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report" + bytes(600))
-    command = [sys.executable, "-m", "diagnose", tmp_path / "run.nsys-rep", "--nsys", nsys]
     running = subprocess.Popen(
-        command,
+        [*PROGRAM, tmp_path / "run.nsys-rep", "--nsys", nsys],
         cwd=ROOT,
         stderr=subprocess.PIPE,
         env={**os.environ, "TMPDIR": str(private)},
@@ -456,9 +427,8 @@ def test_a_signal_to_end_clears_away_what_an_export_left(tmp_path: Path, number:
 
 
 def test_ctrl_c_is_130() -> None:
-    running = subprocess.Popen(
-        [sys.executable, "-m", "diagnose", "kernel", "-"], cwd=ROOT, stdin=subprocess.PIPE, stderr=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    pipe = subprocess.PIPE
+    running = subprocess.Popen([*PROGRAM, "kernel", "-"], cwd=ROOT, stdin=pipe, stderr=pipe, stdout=pipe)
     assert running.stdin is not None
     running.stdin.write(b"k\n" * 100_000)  # more than a pipe holds: when this returns, the command is reading
     running.stdin.flush()
@@ -479,7 +449,7 @@ def test_standard_output_in_ascii_does_not_fail(saved: Path) -> None:
 # --- other commands ---------------------------------------------------------------------------------------------------
 
 
-def test_render_gives_what_the_analysis_gave(pipeline: Fake, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_render_gives_what_the_analysis_gave(pipeline: StandIn, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pipeline.answer = rich()
     main(["x.json"])
     first = capsys.readouterr().out
@@ -615,7 +585,7 @@ def test_the_command_ends_with_3_where_a_line_could_not_be_read(capsys: pytest.C
     ],
 )
 def test_what_is_mistyped_is_an_error_and_analyses_nothing(
-    pipeline: Fake,
+    pipeline: StandIn,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -645,7 +615,7 @@ def test_a_file_that_merely_begins_with_a_bracket_is_no_trace(name: str, tmp_pat
     assert "holds no trace (1 other files)" in capsys.readouterr().err
 
 
-def test_a_job_file_beside_the_trace_is_used_and_said(pipeline: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_file_beside_the_trace_is_used_and_said(pipeline: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pipeline.answer = rich()
     (tmp_path / "x.json").write_text("{}")
     (tmp_path / "run_config.yaml").write_text("num_layers: 4\n")
@@ -662,7 +632,7 @@ def test_a_job_file_beside_the_trace_is_used_and_said(pipeline: Fake, tmp_path: 
 
 @pytest.mark.parametrize("name", ["pyproject.toml", "diagnose.yaml"])
 def test_a_project_gives_options_and_an_unknown_one_is_refused(
-    name: str, pipeline: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, pipeline: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def put(options: dict[str, str]) -> None:
         toml = "[tool.diagnose]\n" + "".join(f"{key} = {value!r}\n" for key, value in options.items())

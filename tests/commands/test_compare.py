@@ -1,9 +1,6 @@
 """`diagnose compare`, `gate`, `baseline` and `render` of comparisons: what they pass on, where results go, and how every run ends."""
 
 import json
-import subprocess
-import sys
-import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +20,10 @@ from diagnose.scale.local import LocalEngine
 from tests.builders.cases import for_each
 from tests.builders.compared import document, job
 from tests.builders.diagnosis import rich
+from tests.builders.stand_in import StandIn
+from tests.render.reading import parsed
 from tests.render.sarif_structure import check_log
 
-ROOT = Path(__file__).parents[2]
 FAST = [{"attention": 8_000_000 + step * 10_000, ("transport", "transport"): 2_000_000} for step in range(6)]
 SLOW = [{"attention": 8_000_000 + step * 10_000, ("transport", "transport"): 4_000_000} for step in range(6)]
 LOST = LedgerEntry(
@@ -33,29 +31,14 @@ LOST = LedgerEntry(
 )
 
 
-class Fake:
-    """Stands for the pipeline: keeps every call and answers by the name of the first input."""
-
-    def __init__(self) -> None:
-        self.answers: dict[str, Diagnosis | BaseException] = {}
-        self.calls: list[tuple[tuple[str, ...], dict[str, Any]]] = []
-
-    def __call__(self, inputs: tuple[str, ...], **options: Any) -> Diagnosis:
-        self.calls.append((tuple(inputs), options))
-        answer = self.answers[Path(inputs[0]).name]
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
-
-
 @pytest.fixture
-def pipeline(monkeypatch: pytest.MonkeyPatch) -> Fake:
-    fake = Fake()
-    fake.answers = {"fast.sqlite": document(FAST, job=job()), "slow.sqlite": document(SLOW, job=job()), "-": document(SLOW, job=job())}
-    monkeypatch.setattr(diagnose.pipeline, "diagnose", fake)
+def pipeline(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    stand_in = StandIn()
+    stand_in.answers = {"fast.sqlite": document(FAST, job=job()), "slow.sqlite": document(SLOW, job=job()), "-": document(SLOW, job=job())}
+    monkeypatch.setattr(diagnose.pipeline, "diagnose", stand_in)
     for name in ("NO_COLOR", "FORCE_COLOR", "DIAGNOSE_DEBUG", "GITHUB_ACTIONS"):
         monkeypatch.delenv(name, raising=False)
-    return fake
+    return stand_in
 
 
 @pytest.fixture
@@ -85,7 +68,7 @@ def slow(here: Path) -> str:
 
 
 def test_saved_diagnoses_are_compared_without_measuring_and_traces_against_them(
-    pipeline: Fake, fast: str, slow: str, capsys: pytest.CaptureFixture[str]
+    pipeline: StandIn, fast: str, slow: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compare", fast, slow]) == 0
     out, err = capsys.readouterr()
@@ -100,7 +83,7 @@ def test_saved_diagnoses_are_compared_without_measuring_and_traces_against_them(
     assert [inputs for inputs, _ in pipeline.calls] == [("slow.sqlite",)]
 
 
-def test_options_reach_the_pipeline_of_the_right_side(pipeline: Fake, here: Path) -> None:
+def test_options_reach_the_pipeline_of_the_right_side(pipeline: StandIn, here: Path) -> None:
     words = ["compare", "fast.sqlite", "slow.sqlite", "-q", "--config", "new.yaml", "--base-config", "old.yaml"]
     words += ["--set", "a=1", "--base-set", "b=2"]
     words += ["--rules", "own", "--rank", "3", "--step-range", "iter", "--nsys", "/opt/nsys", "--jobs", "2"]
@@ -120,14 +103,14 @@ def test_options_reach_the_pipeline_of_the_right_side(pipeline: Fake, here: Path
     ]
 
 
-def test_one_job_file_serves_both_sides(pipeline: Fake, here: Path) -> None:
+def test_one_job_file_serves_both_sides(pipeline: StandIn, here: Path) -> None:
     assert main(["compare", "fast.sqlite", "slow.sqlite", "--config", "job.yaml", "--engine", "dask", "--scheduler", "tcp://head:1"]) == 0
     assert [options["config"] for _, options in pipeline.calls] == [Path("job.yaml")] * 2
     assert pipeline.calls[0][1]["engine"] == DaskEngine(scheduler="tcp://head:1")
     assert pipeline.calls[0][1]["notice"] is say
 
 
-def test_the_command_of_a_script_is_chosen_for_both_sides_or_for_each(pipeline: Fake, here: Path) -> None:
+def test_the_command_of_a_script_is_chosen_for_both_sides_or_for_each(pipeline: StandIn, here: Path) -> None:
     given = {
         ("--config", "run.sh", "--command", "2"): ["2", "2"],
         ("--config", "run.sh", "--command", "2", "--base-command", "1"): ["1", "2"],
@@ -139,7 +122,7 @@ def test_the_command_of_a_script_is_chosen_for_both_sides_or_for_each(pipeline: 
         assert [options["command"] for _, options in pipeline.calls] == commands
 
 
-def test_what_is_given_twice_is_measured_once(pipeline: Fake, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_given_twice_is_measured_once(pipeline: StandIn, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "fast.sqlite", "./fast.sqlite", "--config", "job.yaml"]) == 0
     assert len(pipeline.calls) == 1
     assert "NO CHANGE" in capsys.readouterr().out
@@ -148,7 +131,7 @@ def test_what_is_given_twice_is_measured_once(pipeline: Fake, here: Path, capsys
 
 
 def test_sides_are_called_by_what_tells_them_apart(
-    pipeline: Fake, fast: str, capsys: pytest.CaptureFixture[str], here: Path, monkeypatch: pytest.MonkeyPatch
+    pipeline: StandIn, fast: str, capsys: pytest.CaptureFixture[str], here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["compare", fast, "-", "--format", "json"]) == 0
     assert c.decode(capsys.readouterr().out.encode()).new.label == "standard input"
@@ -195,7 +178,7 @@ def test_sides_are_called_by_what_tells_them_apart(
     (["fast.json", "slow.json", "-o", "slow.json", "--force"], "is an input"),
 )
 def test_wrong_usage_is_2_and_nothing_is_written(
-    pipeline: Fake, fast: str, slow: str, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+    pipeline: StandIn, fast: str, slow: str, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
     assert main(["compare", *words]) == 2
     out, err = capsys.readouterr()
@@ -218,14 +201,14 @@ def test_a_saved_comparison_is_no_side(fast: str, slow: str, capsys: pytest.Capt
     (b'{"schema": "bisect/2"}', "it is not a diagnosis of schema diagnosis/2"),
 )
 def test_documents_that_cannot_be_used_are_3(
-    pipeline: Fake, here: Path, fast: str, capsys: pytest.CaptureFixture[str], text: bytes, said: str
+    pipeline: StandIn, here: Path, fast: str, capsys: pytest.CaptureFixture[str], text: bytes, said: str
 ) -> None:
     (here / "odd.json").write_bytes(text)
     assert main(["compare", fast, "odd.json"]) == 3
     assert said in capsys.readouterr().err
 
 
-def test_a_fault_of_one_side_ends_the_run(pipeline: Fake, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_of_one_side_ends_the_run(pipeline: StandIn, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pipeline.answers["slow.sqlite"] = InputError("It is damaged.", effect="Nothing.", next_step="Export again.")
     assert main(["compare", "fast.sqlite", "slow.sqlite", "-o", "c.json"]) == 3
     assert "It is damaged." in capsys.readouterr().err
@@ -279,7 +262,7 @@ def test_a_saved_comparison_is_rendered_like_a_fresh_one(fast: str, slow: str, h
 
 
 def test_outputs_for_runners_name_the_job_file_by_its_path_in_the_repository(
-    pipeline: Fake, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    pipeline: StandIn, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "jobs").mkdir()
     (here / "traces").mkdir()
@@ -294,7 +277,7 @@ def test_outputs_for_runners_name_the_job_file_by_its_path_in_the_repository(
     assert "file=" not in capsys.readouterr().out
 
 
-def test_the_analysis_has_the_same_three_outputs(pipeline: Fake, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_analysis_has_the_same_three_outputs(pipeline: StandIn, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pipeline.answers["slow.sqlite"] = rich()
     words = ["slow.sqlite", "--config", "job.yaml", "--fail-on", "high", "-o", "r.sarif", "-o", "r.xml"]
     assert main([*words, "--format", "github"]) == 1
@@ -302,7 +285,7 @@ def test_the_analysis_has_the_same_three_outputs(pipeline: Fake, here: Path, cap
     assert err == ""
     assert out.splitlines()[0].startswith("::error file=job.yaml,line=1,title=comm-blocking-expert-exchange%3A Blocking expert exchange::")
     check_log(json.loads((here / "r.sarif").read_bytes()))
-    suite = ET.fromstring((here / "r.xml").read_text(encoding="utf-8"))  # noqa: S314 - our own text
+    suite = parsed((here / "r.xml").read_bytes())
     assert suite.attrib["failures"] == "1"
     assert main(["slow.sqlite", "--format", "sarif"]) == 0
 
@@ -431,7 +414,7 @@ def test_within_github_actions_the_gate_annotates(
 
 
 def test_a_baseline_is_saved_listed_compared_with_and_removed(
-    pipeline: Fake, fast: str, slow: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    pipeline: StandIn, fast: str, slow: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "sub").mkdir()
     monkeypatch.chdir(here / "sub")
@@ -459,7 +442,7 @@ def test_a_baseline_is_saved_listed_compared_with_and_removed(
     assert "There is no baseline main" in capsys.readouterr().err
 
 
-def test_runs_are_added_from_traces_with_their_job_file(pipeline: Fake, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_are_added_from_traces_with_their_job_file(pipeline: StandIn, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["baseline", "add", "main", "fast.sqlite", "slow.sqlite"]
     words += ["--config", "job.yaml", "--set", "a=1", "--store", "kept", "--rank", "2", "--commit", "abcdef", "--date", "2026-01-31"]
     assert main(words) == 0
@@ -476,7 +459,7 @@ def test_runs_are_added_from_traces_with_their_job_file(pipeline: Fake, here: Pa
     assert "Several runs: diagnose baseline add main RUN RUN" in capsys.readouterr().err
 
 
-def test_a_baseline_without_a_job_file_says_what_that_means(pipeline: Fake, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_baseline_without_a_job_file_says_what_that_means(pipeline: StandIn, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pipeline.answers["bare.sqlite"] = document(FAST)
     assert main(["baseline", "save", "main", "bare.sqlite"]) == 0
     assert "give it with --config" in capsys.readouterr().err
@@ -669,14 +652,8 @@ def test_findings_of_a_real_trace_point_at_lines_of_its_job_file(
         line = lines[one["locations"][0]["physicalLocation"]["region"]["startLine"] - 1]
         key = one["message"]["text"].rpartition("(")[2].rstrip(").").rpartition(".")[2]
         assert key in line
-    root = ET.fromstring((traces / "demo.xml").read_text(encoding="utf-8"))  # noqa: S314 - our own text
+    root = parsed((traces / "demo.xml").read_bytes())
     names = [case.attrib["name"] for case in root.iter("testcase")]
     assert len(names) == len(set(names)) > 80
     told = json.loads((traces / "demo.json").read_bytes())
     assert sorted(names) == sorted([one["id"] for one in told["findings"]] + [one["id"] for one in told["not_assessed"]] + told["passed"])
-
-
-def test_the_help_of_every_command_is_there() -> None:
-    for words in (["compare", "--help"], ["gate", "--help"], ["baseline", "--help"], ["baseline", "save", "--help"]):
-        done = subprocess.run([sys.executable, "-m", "diagnose", *words], cwd=ROOT, capture_output=True, text=True, timeout=600, check=True)
-        assert "Usage: diagnose" in done.stdout

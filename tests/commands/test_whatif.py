@@ -16,23 +16,13 @@ from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.reason.forecast.questions import known_fix
 from diagnose.render import write
 from tests.builders.documents import forecast
-
-
-class Fake:
-    """Stands for the pipeline: keeps what it was asked."""
-
-    def __init__(self, answer: Forecast) -> None:
-        self.answer, self.options = answer, dict[str, Any]()
-
-    def __call__(self, inputs: tuple[str, ...], **options: Any) -> Forecast:
-        self.options = {"inputs": inputs, **options}
-        return self.answer
+from tests.builders.stand_in import StandIn
 
 
 def run(monkeypatch: pytest.MonkeyPatch, answer: Forecast, *words: str) -> tuple[int, dict[str, Any]]:
-    fake = Fake(answer)
-    monkeypatch.setattr(diagnose.pipeline, "whatif", fake)
-    return main(["whatif", *words]), fake.options
+    stand_in = StandIn(answer)
+    monkeypatch.setattr(diagnose.pipeline, "whatif", stand_in)
+    return main(["whatif", *words]), {"inputs": stand_in.inputs, **stand_in.options}
 
 
 def test_questions_reach_the_pipeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,23 @@
 """How tests read a report: its words without markup, and what no Markdown of ours may hold, whatever a trace says."""
 
 import re
+import xml.etree.ElementTree as ET
+from typing import Any
 
+from diagnose.render import Options, write
+
+PAGES = ("text", "markdown", "html")
 ALLOWED = {"<sub>", "</sub>", "<details>", "</details>", "<summary>", "</summary>"}
+
+
+def rendered(format_: str, document: object, **options: Any) -> str:
+    """A document in a format, with everything that it can tell."""
+    return write(document, format_, Options(**{"detail": 2, **options}))
+
+
+def parsed(source: str | bytes) -> ET.Element:
+    """A document of ours in XML."""
+    return ET.fromstring(source)  # noqa: S314
 
 
 def plain(report: str) -> str:

@@ -205,12 +205,16 @@ def test_times_are_told_in_the_unit_that_suits_them() -> None:
     ]  # fmt: skip
 
 
-def test_what_is_recomputed_has_a_row_of_its_own(demo: Diagnosis) -> None:
-    repeated = tuple(
-        structs.replace(row, phase={"forward": 1, "backward": 2, "recompute": 1}) if row.bucket == "attention" else row
-        for row in demo.buckets
+def recomputing(document: Diagnosis, **phases: int) -> Diagnosis:
+    """Attention has these phases, and one part of recompute."""
+    phase = {**phases, "recompute": 1}
+    return structs.replace(
+        document, buckets=tuple(structs.replace(row, phase=phase) if row.bucket == "attention" else row for row in document.buckets)
     )
-    changed = structs.replace(demo, buckets=repeated)
+
+
+def test_what_is_recomputed_has_a_row_of_its_own(demo: Diagnosis) -> None:
+    changed = recomputing(demo, forward=1, backward=2)
     check_adds_up(changed)
     rows = {part.label: float(part.amount) for part in answer.bar(changed).parts}
     before = {part.label: float(part.amount) for part in answer.bar(demo).parts}
@@ -474,8 +478,4 @@ def test_other_ranks_than_the_captured_one_are_asked_for(demo: Diagnosis, rank: 
 
 
 def test_a_trace_of_recompute_has_no_row_of_its_own(demo: Diagnosis) -> None:
-    little = tuple(
-        structs.replace(row, phase={"forward": 10_000, "backward": 20_000, "recompute": 1}) if row.bucket == "attention" else row
-        for row in demo.buckets
-    )
-    assert answer.bar(structs.replace(demo, buckets=little)) == answer.bar(demo)
+    assert answer.bar(recomputing(demo, forward=10_000, backward=20_000)) == answer.bar(demo)

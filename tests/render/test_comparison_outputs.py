@@ -19,9 +19,8 @@ from diagnose.render.writers.markdown.page import MOST_BYTES
 from tests.builders import bisection
 from tests.builders.cases import for_each
 from tests.builders.comparison import SAMPLES, anyway, huge, improvement, minimal, refused, rich
-from tests.render.reading import plain
+from tests.render.reading import PAGES, plain
 
-PEOPLE = ["text", "markdown", "html"]
 Sample = Callable[[], c.Comparison]
 
 
@@ -32,7 +31,7 @@ def rendered(format_: str, document: c.Comparison | b.Bisection, **options: obje
 # --- what is said -----------------------------------------------------------------------------------------------------
 
 
-@for_each("format_", *PEOPLE)
+@for_each("format_", *PAGES)
 @for_each("sample", *SAMPLES.values())
 def test_the_outcome_and_its_reasons_come_first(format_: str, sample: Sample) -> None:
     document, report = sample(), plain(rendered(format_, sample()))
@@ -44,7 +43,7 @@ def test_the_outcome_and_its_reasons_come_first(format_: str, sample: Sample) ->
     assert body.index("May they be compared?") < body.index("What changed around the code") < body.index("What changed in the job file")
 
 
-@pytest.mark.parametrize("format_", PEOPLE)
+@pytest.mark.parametrize("format_", PAGES)
 def test_sections_stand_in_the_order_in_which_they_are_read(format_: str) -> None:
     report = rendered(format_, rich())
     body = report if format_ != "html" else report[report.index("<main") :]
@@ -59,7 +58,7 @@ def test_sections_stand_in_the_order_in_which_they_are_read(format_: str) -> Non
     assert places == sorted(places)
 
 
-@pytest.mark.parametrize("format_", PEOPLE)
+@pytest.mark.parametrize("format_", PAGES)
 def test_every_figure_of_the_reconciled_delta_stands_in_the_report(format_: str) -> None:
     document = rich()
     assert document.delta is not None
@@ -93,7 +92,7 @@ def test_the_table_of_the_delta_adds_up_whether_short_or_whole() -> None:
     assert [row.cells[5] for row in tables.delta(document, moved_only=True).rows[1:]] == ["moved"] * 4 + [""]
 
 
-@pytest.mark.parametrize("format_", PEOPLE)
+@pytest.mark.parametrize("format_", PAGES)
 def test_mismatches_environment_settings_and_findings_are_told(format_: str) -> None:
     report = plain(rendered(format_, rich(), width=140))
     for said in (
@@ -107,7 +106,7 @@ def test_mismatches_environment_settings_and_findings_are_told(format_: str) -> 
         assert said in report, said
 
 
-@pytest.mark.parametrize("format_", PEOPLE)
+@pytest.mark.parametrize("format_", PAGES)
 def test_a_refusal_says_why_and_what_would_help(format_: str) -> None:
     report = plain(rendered(format_, refused(), width=140))
     for said in (
@@ -118,7 +117,7 @@ def test_a_refusal_says_why_and_what_would_help(format_: str) -> None:
     assert "because --anyway asked for them" in plain(rendered(format_, anyway(), width=140))
 
 
-@pytest.mark.parametrize("format_", PEOPLE)
+@pytest.mark.parametrize("format_", PAGES)
 def test_what_is_not_known_is_never_nought(format_: str) -> None:
     report = plain(rendered(format_, minimal()))
     assert "ot known: a document on one side does not hold the split of its steps" in report
@@ -209,7 +208,7 @@ def test_html_of_a_huge_comparison_is_cut_with_what_is_left_out() -> None:
 # --- a bisection ------------------------------------------------------------------------------------------------------
 
 
-@for_each("format_", *PEOPLE)
+@for_each("format_", *PAGES)
 @for_each("sample", *bisection.SAMPLES.values())
 def test_the_result_comes_first(format_: str, sample: Callable[[], b.Bisection]) -> None:
     document, report = sample(), rendered(format_, sample())
@@ -219,7 +218,7 @@ def test_the_result_comes_first(format_: str, sample: Callable[[], b.Bisection])
     assert ("does not go one way" in body) == (not document.monotone)
 
 
-@pytest.mark.parametrize("format_", PEOPLE)
+@pytest.mark.parametrize("format_", PAGES)
 def test_the_commit_its_message_and_what_moved(format_: str) -> None:
     report = plain(rendered(format_, bisection.rich(), width=120))
     for said in (
@@ -231,7 +230,7 @@ def test_the_commit_its_message_and_what_moved(format_: str) -> None:
         assert said in report, said
 
 
-@pytest.mark.parametrize("format_", PEOPLE)
+@pytest.mark.parametrize("format_", PAGES)
 def test_several_steps_and_stretches(format_: str) -> None:
     report = plain(rendered(format_, bisection.several()))
     titles = [
@@ -245,7 +244,7 @@ def test_several_steps_and_stretches(format_: str) -> None:
     assert "It is one of 000700070007, 000800080008, 000900090009." in plain(rendered(format_, bisection.range_()))
 
 
-@pytest.mark.parametrize("format_", PEOPLE)
+@pytest.mark.parametrize("format_", PAGES)
 def test_what_is_not_known_of_a_bisection_is_never_nought(format_: str) -> None:
     report = plain(rendered(format_, bisection.minimal()))
     assert "not measured" in report

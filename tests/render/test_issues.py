@@ -22,6 +22,7 @@ from tests.builders.comparison import huge, identical, improvement, minimal, ref
 from tests.builders.diagnosis import HOSTILE
 from tests.builders.diagnosis import minimal as small_diagnosis
 from tests.builders.diagnosis import rich as diagnosis
+from tests.render.reading import parsed
 from tests.render.sarif_structure import check_log
 
 JOB = "configs/job.yaml"
@@ -47,10 +48,6 @@ def of(format_: str, document: d.Diagnosis | c.Comparison, **options: Any) -> st
 
 def log(document: d.Diagnosis | c.Comparison, **options: Any) -> Any:
     return json.loads(of("sarif", document, **options))["runs"][0]
-
-
-def parsed(text: str | bytes) -> ET.Element:
-    return ET.fromstring(text)  # noqa: S314 - our own text
 
 
 def cases(document: d.Diagnosis | c.Comparison, **options: Any) -> dict[str, str]:

@@ -13,6 +13,7 @@ from diagnose.render import Options, write
 from tests.builders.cases import for_each
 from tests.builders.diagnosis import minimal
 from tests.builders.jobs import parse_job, read_job
+from tests.render.reading import PAGES
 
 ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "fixtures" / "jobs"
@@ -25,7 +26,7 @@ def report(path: Path, *overrides: str) -> Diagnosis:
     return msgspec.structs.replace(minimal(), job=msgspec.structs.replace(job.read(), derived=found.derived, problems=found.problems))
 
 
-@for_each("format_", "text", "markdown", "html")
+@for_each("format_", *PAGES)
 @for_each(
     "name, key",
     ("a1_qwen3_30b_h100.yaml", "model.tensor_model_parallel_size"),
@@ -43,7 +44,7 @@ def test_every_output_shows_the_key_of_a_setting(format_: str, name: str, key: s
     assert key in plain
 
 
-@pytest.mark.parametrize("format_", ["text", "markdown", "html"])
+@pytest.mark.parametrize("format_", PAGES)
 def test_every_output_shows_sizes_and_problems(format_: str) -> None:
     text = write(report(JOBS / "a1_qwen3_30b_h100.yaml", "world_size=24"), format_, Options(width=220, detail=2))
     assert "Derived from the job file" in text

@@ -20,12 +20,8 @@ from diagnose.render.reports.diagnosis import appendix, story, tables
 from diagnose.render.writers.markdown.page import MOST_BYTES
 from tests.builders.cases import for_each
 from tests.builders.diagnosis import minimal, rich
+from tests.render.reading import PAGES, rendered
 from tests.render.regenerate import SCHEMA, schema_text
-
-
-def rendered(format_: str, document: d.Diagnosis, **options: object) -> str:
-    return write(document, format_, Options(**{"detail": 2, **options}))  # type: ignore[arg-type]
-
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
@@ -75,13 +71,13 @@ def _numbers(document: d.Diagnosis) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("format_", ["text", "markdown", "html"])
+@pytest.mark.parametrize("format_", PAGES)
 def test_every_number_stands_in_the_report(format_: str) -> None:
     report = rendered(format_, rich())
     assert [number for number in sorted(_numbers(rich())) if number not in report] == []
 
 
-@pytest.mark.parametrize("format_", ["text", "markdown", "html"])
+@pytest.mark.parametrize("format_", PAGES)
 def test_findings_and_fixes_are_told_in_full(format_: str) -> None:
     report = re.sub(r"\s+", " ", rendered(format_, rich()).replace("\\", "").replace("\u200b", ""))
     for finding in rich().findings:
@@ -101,7 +97,7 @@ def test_findings_and_fixes_are_told_in_full(format_: str) -> None:
         assert said in report
 
 
-@pytest.mark.parametrize("format_", ["text", "markdown", "html"])
+@pytest.mark.parametrize("format_", PAGES)
 def test_what_was_not_measured_is_never_zero(format_: str) -> None:
     report = rendered(format_, minimal())
     budget = tables.budget(minimal(), minimal().budget[0])
@@ -118,7 +114,7 @@ def test_a_document_without_a_verdict_is_shown_and_says_why(format_: str) -> Non
     least = structs.replace(minimal().verdict, dominant_wall=None, target_wall=None, runner_up=None, certainty="low", sentence=said)
     shown = rendered(format_, structs.replace(minimal(), verdict=least))
     assert ("Too little was captured to judge" in shown) is (format_ != "sarif")  # which lists findings alone
-    if format_ in ("text", "markdown", "html"):
+    if format_ in PAGES:
         assert "no verdict" in shown.lower()
         assert "dominant" not in re.sub(r"<script>.*?</script>|<style>.*?</style>", "", shown, flags=re.DOTALL)
 
@@ -187,7 +183,7 @@ def test_a_change_reads_as_what_is_done(one: Change, said: str, stays: bool) -> 
     assert story.stays(one) is stays
 
 
-@pytest.mark.parametrize("format_", ["text", "markdown", "html"])
+@pytest.mark.parametrize("format_", PAGES)
 def test_reports_show_what_is_done_and_what_is_disputed(format_: str) -> None:
     document = rich()
     finding = document.findings[0]

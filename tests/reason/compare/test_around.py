@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from diagnose.document.comparison import Comparison, decode
 from diagnose.document.device import Communication
 from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, LedgerEntry, NotAssessed, WallBound, Where
 from diagnose.document.encoding import encode
@@ -18,16 +17,10 @@ from diagnose.reason.compare.baselines import NOT_TOLD
 from diagnose.reason.compare.comparable import environment
 from tests.builders.cases import for_each
 from tests.builders.compared import SETTINGS, capture, document, job, kernel, sequence
-from tests.builders.comparing import RULES, compare, describe, differing, fingerprint, settings
+from tests.builders.comparing import RULES, describe, differing, fingerprint, run, settings
 
 STEPS = ({"attention": 1_000_000},) * 4
 SLOWER = ({"attention": 1_120_000},) * 4
-
-
-def run(base: Diagnosis, new: Diagnosis, **options: Any) -> Comparison:
-    found = compare(base, new, base_label="base", new_label="new", **options)
-    assert decode(encode(found)) == found
-    return found
 
 
 def item(name: str, value: str, kind: EnvironmentKind = "version") -> EnvironmentItem:

@@ -11,14 +11,10 @@ from diagnose.document.diagnosis import Diagnosis, Fact, JobRead
 from diagnose.knowledge.comparison import JOB_ASPECTS
 from tests.builders.cases import for_each
 from tests.builders.compared import SETTINGS, capture, document, job, kernel
-from tests.builders.comparing import RULES, compare
+from tests.builders.comparing import RULES, run
 
 STEPS = ({"attention": 1_000_000},) * 4
 SLOWER = ({"attention": 1_200_000},) * 4
-
-
-def run(base: Diagnosis, new: Diagnosis, **options: Any) -> Comparison:
-    return compare(base, new, base_label="base", new_label="new", **options)
 
 
 def shaped(steps: Any) -> Diagnosis:

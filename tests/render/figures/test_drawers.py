@@ -20,6 +20,7 @@ from diagnose.render.figures.figure import Axis, Bar, Bars, Cell, Cells, Fields,
 from tests.builders import bisection, comparison, diagnosis, hostile
 from tests.builders.diagnosis import many_ranks
 from tests.builders.documents import figures_of
+from tests.render.reading import parsed
 
 SVG = "{http://www.w3.org/2000/svg}"
 DOCUMENTS = {
@@ -73,10 +74,6 @@ def straight(pairs: list[tuple[float, float]], slack: float = 0.03) -> bool:
 
 
 # --- SVG --------------------------------------------------------------------------------------------------------------
-
-
-def parsed(source: str) -> ET.Element:
-    return ET.fromstring(source)  # noqa: S314 - our own
 
 
 def title_of(element: ET.Element) -> str | None:
