@@ -6,6 +6,8 @@ returns for it (the table in README.md, "Exit codes").
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 
@@ -22,6 +24,15 @@ class DiagnoseError(Exception):
         self.effect = effect
         self.next_step = next_step
         super().__init__(" ".join(part for part in (what, effect, next_step) if part))
+
+    @classmethod
+    @contextmanager
+    def where_refused(cls, what: str, *, effect: str = "", next_step: str = "") -> Iterator[None]:
+        """What the operating system refuses inside, as this error: `what` could not be done, and the system's reason behind it."""
+        try:
+            yield
+        except OSError as fault:
+            raise cls(f"{what}: {fault.strerror or fault}.", effect=effect, next_step=next_step) from fault
 
 
 class UsageError(DiagnoseError):

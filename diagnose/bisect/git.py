@@ -299,38 +299,24 @@ class Checkout:
     def _make(self) -> None:
         """Clone beside the folder and move it there at once, so that a clone that is there is a whole one."""
         beside = self.folder.with_name(f"{self.folder.name}.new")
-        try:
+        own = beside / ".git"
+        # An empty template: no hooks. No remote: what runs in the clone can't push to the user's repository by accident.
+        clone = ("clone", "--quiet", "--shared", "--no-checkout", "--template=", "--", str(self.users.common), str(beside))
+        told = f"The clone at {self.folder} could not be made"
+        with OutputError.where_refused(told, effect="Nothing was run.", next_step="Name another --state."):
             for old in (beside, self.folder):
                 if old.exists():
                     shutil.rmtree(old)
             self.folder.parent.mkdir(parents=True, exist_ok=True)
-            # An empty template: no hooks. No remote: what runs in the clone can't push to the user's repository by accident.
-            git(
-                self.folder.parent,
-                "clone",
-                "--quiet",
-                "--shared",
-                "--no-checkout",
-                "--template=",
-                "--",
-                str(self.users.common),
-                str(beside),
-            )
-            own = beside / ".git"
-            git(beside, "remote", "remove", "origin", repository=own)
-            git(
-                beside, "config", "core.hooksPath", "/dev/null", repository=own
-            )  # nor do those of the user's settings run when a command calls git here
+            try:
+                git(self.folder.parent, *clone)
+                git(beside, "remote", "remove", "origin", repository=own)
+                # Nor do hooks of the user's settings run when a command calls git here.
+                git(beside, "config", "core.hooksPath", "/dev/null", repository=own)
+            except GitFailedError as fault:
+                raise GitError(f"The repository could not be cloned to {self.folder}: {fault.reason}.") from fault
             (own / _MARK).touch()
             beside.rename(self.folder)
-        except OSError as fault:
-            raise OutputError(
-                f"The clone at {self.folder} could not be made: {fault.strerror}.",
-                effect="Nothing was run.",
-                next_step="Name another --state.",
-            ) from fault
-        except GitFailedError as fault:
-            raise GitError(f"The repository could not be cloned to {self.folder}: {fault.reason}.") from fault
 
     def check_out(self, commit: str) -> None:
         """Put `commit` (a full hash) into the folder, with its submodules and, unless `keep`, without anything else.

@@ -145,17 +145,9 @@ class Log:
 
     def append(self, line: Line) -> None:
         """Write one trial, and return when it is on the disk. Raises OutputError."""
-        try:
-            with self.path.open("ab") as file:
-                file.write(msgspec.json.encode(line) + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as fault:
-            raise OutputError(
-                f"The log {self.path} could not be written: {fault.strerror}.",
-                effect="The last trial is lost, the others are kept.",
-                next_step="Make room, then go on with --resume.",
-            ) from fault
+        told, effect = f"The log {self.path} could not be written", "The last trial is lost, the others are kept."
+        with OutputError.where_refused(told, effect=effect, next_step="Make room, then go on with --resume."):
+            _write(self.path, line)
         self.lines.append(line)
 
 
@@ -166,24 +158,25 @@ def begin(path: Path, header: Header) -> Log:
             f"There is a log of this search already: {path}.", next_step="Go on with --resume, or name another --state to begin anew."
         )
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(msgspec.json.encode(header) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    temporary.unlink(missing_ok=True)
+    _write(temporary, header)
     temporary.replace(path)
     return Log(path, header, ())
 
 
+def _write(path: Path, record: Header | Line) -> None:
+    """Append a record as a line, and return when it is on the disk."""
+    with path.open("ab") as file:
+        file.write(msgspec.json.encode(record) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def resume(path: Path) -> tuple[Log, str]:
     """A log to go on with, and a sentence about a line that was cut off (empty where none was). Raises InputError."""
-    try:
+    told, next_step = f"There is no log of a search at {path}", "Begin it without --resume, or name its folder with --state."
+    with InputError.where_refused(told, effect="Nothing was run.", next_step=next_step):
         data = path.read_bytes()
-    except OSError as fault:
-        raise InputError(
-            f"There is no log of a search at {path}: {fault.strerror}.",
-            effect="Nothing was run.",
-            next_step="Begin it without --resume, or name its folder with --state.",
-        ) from fault
     content = parse(data, path.name)
     warning = ""
     if content.torn:
@@ -246,32 +239,22 @@ class SearchFolder:
 
     def make(self) -> None:
         """Make the folder, and keep git from showing it. Raises OutputError."""
-        try:
+        told = f"The folder {self.path} could not be made"
+        with OutputError.where_refused(told, effect="Nothing was run.", next_step="Name another place with --state."):
             for part in (self.path, self.documents, self.path / "logs"):
                 part.mkdir(parents=True, exist_ok=True)
             ignore = self.path / ".gitignore"
             if not ignore.exists():
                 ignore.write_text("*\n", encoding="utf-8")
-        except OSError as fault:
-            raise OutputError(
-                f"The folder {self.path} could not be made: {fault.strerror}.",
-                effect="Nothing was run.",
-                next_step="Name another place with --state.",
-            ) from fault
 
     def workspace(self, number: int, label: str, work: Path, lock: int, *, apart: bool = True) -> Workspace:
         """Where the command of one trial works: its output folder is new and empty. Raises OutputError."""
         output = self.path / "output"
-        try:
+        told = "The folder for the command's output could not be made"
+        with OutputError.where_refused(told, effect="The command was not run.", next_step="Make room."):
             if output.exists():
                 shutil.rmtree(output)
             output.mkdir()
-        except OSError as fault:
-            raise OutputError(
-                f"The folder for the command's output could not be made: {fault.strerror}.",
-                effect="The command was not run.",
-                next_step="Make room.",
-            ) from fault
         return Workspace(folder=work, output=output, log=self.path / "logs" / f"{file_name(number, label)}.log", lock=lock, apart=apart)
 
     @contextmanager

@@ -134,14 +134,9 @@ class Step:
         last = max(logs.iterdir(), default=None)
         if self.log is None or last is None:
             return
-        try:
+        told = f"{self.log} could not be written"
+        with OutputError.where_refused(told, effect="There is no verdict.", next_step="Name another file with --log."):
             shutil.copyfile(last, self.log)
-        except OSError as fault:
-            raise OutputError(
-                f"{self.log} could not be written: {fault.strerror}.",
-                effect="There is no verdict.",
-                next_step="Name another file with --log.",
-            ) from fault
 
     def _capture(self, line: Line, folder: SearchFolder, trials: Trials) -> _Capture | str:
         """One capture, or why it is none."""

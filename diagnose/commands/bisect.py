@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,8 @@ STEP_TIME = "step_time"
 REPEATS = 10
 RETRIES = 1
 _UNANSWERED: tuple[BisectResult, ...] = ("ends_alike", "cannot_tell")
+
+_refused = partial(UsageError, effect="Nothing was run.")
 
 
 class Search(Group):
@@ -137,7 +140,7 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     """  # noqa: D301 - \\b is click's sign for "do not rewrap"
     measuring.check()
     if search.items is not None and search.traces is not None:
-        raise UsageError("--items and --traces do not go together.", effect="Nothing was run.", next_step="Give one of them.")
+        raise _refused("--items and --traces do not go together.", next_step="Give one of them.")
     check_outputs(output, kind="bisection", effect="Nothing was run.")
     from diagnose.bisect import session  # noqa: PLC0415
     from diagnose.bisect.log import SearchFolder  # noqa: PLC0415
@@ -185,24 +188,19 @@ def _from_gate(search: Search, here: Path) -> tuple[Search, dict[str, tuple[Line
     if search.from_gate is None:
         return search, {}
     if search.items is not None or search.traces is not None:
-        raise UsageError("--from-gate searches commits.", effect="Nothing was run.", next_step="Leave out --items and --traces.")
+        raise _refused("--from-gate searches commits.", next_step="Leave out --items and --traces.")
     from diagnose.bisect import git, session  # noqa: PLC0415
     from diagnose.document.comparison import Comparison  # noqa: PLC0415
     from diagnose.document.files import read  # noqa: PLC0415
 
     gate = read(search.from_gate)
     if not isinstance(gate, Comparison):
-        raise UsageError(
-            f"{search.from_gate} is not the JSON of a gate or comparison.",
-            effect="Nothing was run.",
-            next_step="Save it with -o gate.json.",
-        )
+        raise _refused(f"{search.from_gate} is not the JSON of a gate or comparison.", next_step="Save it with -o gate.json.")
     commits = [next((run.commit for run in reversed(side.runs) if run.commit), None) for side in (gate.base, gate.new)]
     good, bad = search.good or commits[0], search.bad or commits[1] or "HEAD"
     if good is None:
-        raise UsageError(
+        raise _refused(
             f"{search.from_gate} does not tell the commit of its base.",
-            effect="Nothing was run.",
             next_step="Name it with --good; `diagnose baseline add` stores runs with their commits.",
         )
     found = search.replace(
@@ -231,14 +229,11 @@ def _order(search: Search, command: tuple[str, ...], here: Path) -> tuple[Order,
         return candidates.between(candidates.items(search.items), good, bad), here
     if search.traces is not None:
         if command:
-            raise UsageError(
-                "--traces reads what is there and runs no command.", effect="Nothing was run.", next_step="Use --items to run one."
-            )
+            raise _refused("--traces reads what is there and runs no command.", next_step="Use --items to run one.")
         return candidates.between(candidates.traces(search.traces, here), good, bad), here
     if good is None or bad is None or not command:
-        raise UsageError(
+        raise _refused(
             "A search among commits needs --good, --bad and, after --, the command that profiles one of them.",
-            effect="Nothing was run.",
             next_step="For example: diagnose bisect --good v1.2 --bad main -- ./profile.sh {commit}",
         )
     return candidates.commits(here, good, bad), git.top_of(here)

@@ -68,10 +68,8 @@ def bundle(document: Diagnosis, config: Path | None, arguments: Sequence[str], *
 
 
 def _read(config: Path) -> str:
-    try:
+    with JobFileError.where_refused(f"{config} could not be read", effect="No bundle was written."):
         return config.read_text(encoding="utf-8", errors="replace")
-    except OSError as fault:
-        raise JobFileError(f"{config} could not be read: {fault.strerror}.", effect="No bundle was written.") from fault
 
 
 def _users() -> Iterator[str]:

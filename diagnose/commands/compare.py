@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from diagnose.knowledge.comparison import ComparisonRules
     from diagnose.model.vocabulary import Level
     from diagnose.reason.compare import Named
+
+_refused = partial(UsageError, effect="Nothing was compared.")
 
 
 class RunsCommand(Verb):
@@ -219,15 +222,11 @@ def _sides(runs: tuple[str, ...], asked: Sides) -> tuple[list[sides.Given], list
     there = [sides.given(one, own) for one in new]
     if asked.baseline is not None:
         if asked.base_config is not None or asked.base_overrides or asked.base_command is not None:
-            raise UsageError(
-                "A baseline has its own job file.",
-                effect="Nothing was compared.",
-                next_step="Leave out --base-config, --base-command and --base-set.",
-            )
+            raise _refused("A baseline has its own job file.", next_step="Leave out --base-config, --base-command and --base-set.")
         here = []
     else:
         if asked.store is not None:
-            raise UsageError("--store says where baselines are.", effect="Nothing was compared.", next_step="Name one with --baseline.")
+            raise _refused("--store says where baselines are.", next_step="Name one with --baseline.")
         command = asked.base_command if asked.base_command is not None or asked.base_config is not None else asked.job_command
         of_base = JobFile(config=asked.base_config, job_command=command, overrides=asked.base_overrides)
         here = [sides.given(one, of_base, otherwise=asked.config) for one in base]
@@ -247,31 +246,28 @@ def _operands(runs: tuple[str, ...], asked: Sides) -> tuple[tuple[str, ...], tup
     if asked.baseline is not None:
         if asked.base or not (runs or asked.new):
             what = "A baseline stands for base, and --base names other runs." if asked.base else "No new run was given."
-            raise UsageError(what, effect="Nothing was compared.", next_step="diagnose compare --baseline NAME NEW...")
+            raise _refused(what, next_step="diagnose compare --baseline NAME NEW...")
         return (), (*runs, *asked.new)
     if not asked.base and not asked.new:
         if len(runs) != 2:
-            raise UsageError(
+            raise _refused(
                 f"Two runs are compared: BASE and NEW. {len(runs)} {'was' if len(runs) == 1 else 'were'} given.",
-                effect="Nothing was compared.",
-                next_step=(
-                    "Name several runs as --base RUN RUN --new RUN RUN, and several traces of one run as a folder or a quoted pattern."
-                ),
+                next_step="Name several runs as --base RUN RUN --new RUN RUN, and several traces of one run as a folder or a quoted pattern.",
             )
         return (runs[0],), (runs[1],)
     if runs or not asked.base or not asked.new:
         missing = "--base" if not asked.base else "--new"
         what = f"{runs[0]} stands on neither side." if runs else f"{missing} names no run."
-        raise UsageError(what, effect="Nothing was compared.", next_step="diagnose compare --base RUN RUN --new RUN RUN")
+        raise _refused(what, next_step="diagnose compare --base RUN RUN --new RUN RUN")
     return asked.base, asked.new
 
 
 def _check_tokens(question: Question) -> None:
     tokens = question.tokens
     if tokens is not None and question.logs is not None:
-        raise UsageError("--tokens and --logs say the same.", effect="Nothing was compared.", next_step="Give one of them.")
+        raise _refused("--tokens and --logs say the same.", next_step="Give one of them.")
     if tokens is not None and not all(0 < number < math.inf for number in tokens):
-        raise UsageError("--tokens takes two numbers above nought.", effect="Nothing was compared.", next_step="Read both from the logs.")
+        raise _refused("--tokens takes two numbers above nought.", next_step="Read both from the logs.")
 
 
 def _tokens(question: Question, documents: tuple[Diagnosis, Diagnosis]) -> tuple[tuple[float, float] | None, str]:

@@ -121,15 +121,10 @@ def _summarise(document: Any, options: Options) -> None:
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if not path:
         return
-    try:
-        with Path(path).open("a", encoding="utf-8") as file:
-            file.write(write(document, "markdown", options))
-    except OSError as fault:
-        raise OutputError(
-            f"The step's summary {path} could not be written: {fault.strerror}.",
-            effect="The files of -o were written.",
-            next_step="Unset GITHUB_STEP_SUMMARY, or make its folder writable.",
-        ) from fault
+    told, next_step = f"The step's summary {path} could not be written", "Unset GITHUB_STEP_SUMMARY, or make its folder writable."
+    refusal = OutputError.where_refused(told, effect="The files of -o were written.", next_step=next_step)
+    with refusal, Path(path).open("a", encoding="utf-8") as file:
+        file.write(write(document, "markdown", options))
 
 
 def print_document(document: Any, format_name: str, options: Options | None = None) -> None:

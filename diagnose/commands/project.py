@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ _PATHS, _LISTS = frozenset({"config", "rules", "nsys"}), frozenset({"rules"})
 # form.
 JOB_FILES = ("run_config.yaml", "job.yaml", "job.yml")
 _EFFECT = "Nothing was done."
+_refused = partial(UsageError, effect=_EFFECT)
 
 
 def said_by(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
@@ -45,7 +47,7 @@ def _read(path: Path) -> Mapping[str, Any] | None:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as fault:
-        raise UsageError(f"{path} cannot be read: {fault}.", effect=_EFFECT, next_step="Correct it, or remove it.") from None
+        raise _refused(f"{path} cannot be read: {fault}.", next_step="Correct it, or remove it.") from None
     if path.suffix == ".toml":
         if "[tool.diagnose" not in text:
             return None
@@ -54,18 +56,18 @@ def _read(path: Path) -> Mapping[str, Any] | None:
         try:
             found = tomllib.loads(text).get("tool", {}).get("diagnose")
         except tomllib.TOMLDecodeError as fault:
-            raise UsageError(f"{path} is no TOML: {fault}.", effect=_EFFECT, next_step="Correct it.") from None
+            raise _refused(f"{path} is no TOML: {fault}.", next_step="Correct it.") from None
     else:
         from diagnose.knowledge import strict_yaml  # noqa: PLC0415
 
         try:
             found = strict_yaml.load(text)
         except strict_yaml.YamlError as fault:
-            raise UsageError(f"{path} is not valid YAML: {fault}.", effect=_EFFECT, next_step="Correct it.") from None
+            raise _refused(f"{path} is not valid YAML: {fault}.", next_step="Correct it.") from None
     if found is None:
         return None
     if not isinstance(found, dict):
-        raise UsageError(f"{path} holds no map of options.", effect=_EFFECT, next_step=f"Its keys are {', '.join(KEYS)}.")
+        raise _refused(f"{path} holds no map of options.", next_step=f"Its keys are {', '.join(KEYS)}.")
     return found
 
 
@@ -75,16 +77,12 @@ def _checked(path: Path, found: Mapping[Any, Any]) -> Mapping[str, Any]:
     for key, value in found.items():
         if key not in KEYS:
             close = difflib.get_close_matches(str(key), KEYS, n=1)
-            raise UsageError(
-                f"{path}: {key!r} is no option.{f' Did you mean {close[0]}?' if close else ''}",
-                effect=_EFFECT,
-                next_step=f"Use {', '.join(KEYS)}.",
+            raise _refused(
+                f"{path}: {key!r} is no option.{f' Did you mean {close[0]}?' if close else ''}", next_step=f"Use {', '.join(KEYS)}."
             )
         values = list(value) if isinstance(value, list) else [value]
         if any(not isinstance(one, str | int | bool) for one in values) or (isinstance(value, list) and key not in _LISTS):
-            raise UsageError(
-                f"{path}: {key} has a value of the wrong kind.", effect=_EFFECT, next_step="Give a text, a number, true or false."
-            )
+            raise _refused(f"{path}: {key} has a value of the wrong kind.", next_step="Give a text, a number, true or false.")
         if key in _PATHS:
             values = [str(path.parent / str(one)) for one in values]
         options[key] = values if key in _LISTS else values[0]

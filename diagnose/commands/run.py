@@ -77,12 +77,8 @@ def run(
         return 0
     if not ranged and capturing.delay is None and capturing.duration is None and not output.quiet:
         say("the whole run is captured: no sign that it opens a range by itself (`diagnose capture JOB` prints the settings that do)")
-    try:
+    with OutputError.where_refused(f"{folder} could not be made", effect="Nothing was run.", next_step="Choose another --to."):
         folder.mkdir(parents=True)
-    except OSError as fault:
-        raise OutputError(
-            f"{folder} could not be made: {fault.strerror}.", effect="Nothing was run.", next_step="Choose another --to."
-        ) from None
     if not output.quiet:
         say(f"capturing into {folder}: {shlex.join(line)}")
     status = _run(line)
@@ -168,7 +164,7 @@ def _run(line: Sequence[str]) -> int:
 
     sys.stderr.flush()
     with _noted_interrupts() as asked:  # noted and not raised: an error while the command starts would leave it alone
-        try:
+        with UsageError.where_refused(f"{line[0]} could not be run", effect="Nothing was run.", next_step="Check --nsys."):
             child = subprocess.Popen(  # noqa: S603 - the user's own command, without a shell
                 list(line),
                 stdin=subprocess.DEVNULL,
@@ -176,10 +172,6 @@ def _run(line: Sequence[str]) -> int:
                 env={"NVTE_NVTX_ENABLED": "1", **os.environ},  # Transformer Engine's ranges
                 start_new_session=True,  # Ctrl-C reaches this process alone, which passes it on
             )
-        except OSError as fault:
-            raise UsageError(
-                f"{line[0]} could not be run: {fault.strerror}.", effect="Nothing was run.", next_step="Check --nsys."
-            ) from None
         try:
             code = _ended(child, asked)
         except TerminatedError:

@@ -22,21 +22,15 @@ from diagnose.errors import InputError, OutputError
 
 Document = Diagnosis | Comparison | Bisection | History | Forecast
 
-_DECODERS: Mapping[str, Callable[[bytes], Document]] = {
-    diagnosis.SCHEMA: diagnosis.decode,
-    comparison.SCHEMA: comparison.decode,
-    bisection.SCHEMA: bisection.decode,
-    history.SCHEMA: history.decode,
-    forecast.SCHEMA: forecast.decode,
+# By schema: what reads such a document, and the command that writes one.
+_KINDS: Mapping[str, tuple[Callable[[bytes], Document], str]] = {
+    diagnosis.SCHEMA: (diagnosis.decode, "diagnose TRACE"),
+    comparison.SCHEMA: (comparison.decode, "diagnose compare"),
+    bisection.SCHEMA: (bisection.decode, "diagnose bisect"),
+    history.SCHEMA: (history.decode, "diagnose history"),
+    forecast.SCHEMA: (forecast.decode, "diagnose whatif"),
 }
-SCHEMAS = tuple(_DECODERS)
-_MADE_BY: Mapping[str, str] = {
-    diagnosis.SCHEMA: "diagnose TRACE",
-    comparison.SCHEMA: "diagnose compare",
-    bisection.SCHEMA: "diagnose bisect",
-    history.SCHEMA: "diagnose history",
-    forecast.SCHEMA: "diagnose whatif",
-}
+SCHEMAS = tuple(_KINDS)
 _STORED = "stored run/1"  # a run in a stored baseline, in words
 _STALE_SECONDS = 3600.0  # a temporary file older than this was left by a run that was killed
 _HEAD = 65_536
@@ -83,18 +77,16 @@ def read(path: Path, schemas: Sequence[str] = SCHEMAS) -> Document:
 
     Raises InputError, which says whether it is another kind, a newer one, or damaged.
     """
-    wanted = f"Give the JSON that `{' or `'.join(f'{_MADE_BY[one]} -o x.json`' for one in schemas)} wrote."
-    try:
+    wanted = f"Give the JSON that `{' or `'.join(f'{_KINDS[one][1]} -o x.json`' for one in schemas)} wrote."
+    with InputError.where_refused(f"{path} could not be read", effect="Nothing was written.", next_step=wanted):
         data = path.read_bytes()
-    except OSError as fault:
-        raise InputError(f"{path} could not be read: {fault.strerror}.", effect="Nothing was written.", next_step=wanted) from fault
     schema = schema_of(path)
     if schema == baselines.RUN_SCHEMA and diagnosis.SCHEMA in schemas:
         schema = _STORED
     elif schema is None or schema not in schemas:
         raise InputError(_other(path, schema, schemas), effect="Nothing was written.", next_step=wanted)
     try:
-        return baselines.decode_run(data).diagnosis if schema == _STORED else _DECODERS[schema](data)
+        return baselines.decode_run(data).diagnosis if schema == _STORED else _KINDS[schema][0](data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
         raise InputError(f"{path} is not a whole {_kind(schema)}: {fault}.", effect="Nothing was written.", next_step=wanted) from fault
 
@@ -132,7 +124,8 @@ def write_file(path: Path, text: str, *, force: bool) -> None:
 def write_bytes(path: Path, data: bytes, *, force: bool) -> None:
     """Write `data` so that `path` is the old file or the new one, never a part. Raises OutputError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    told, effect = f"{path} could not be written", "A file that was there before is unchanged."
+    with OutputError.where_refused(told, effect=effect, next_step="Make room or choose another -o."):
         _clean(path)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
@@ -143,12 +136,6 @@ def write_bytes(path: Path, data: bytes, *, force: bool) -> None:
             _publish(temporary, path, force=force)
         finally:
             temporary.unlink(missing_ok=True)
-    except OSError as fault:
-        raise OutputError(
-            f"{path} could not be written: {fault.strerror or fault}.",
-            effect="A file that was there before is unchanged.",
-            next_step="Make room or choose another -o.",
-        ) from fault
 
 
 def _publish(temporary: Path, path: Path, *, force: bool) -> None:

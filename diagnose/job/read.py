@@ -47,15 +47,9 @@ def read_job(path: Path, table: JobSettings, overrides: Sequence[str] = (), *, c
 
     Raises JobFileError.
     """
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise JobFileError(
-            f"The job file {path} cannot be read: {error.strerror or error}.",
-            effect=EFFECT,
-            next_step="A job file is a configuration dump, Megatron-LM arguments, the command line of the launch, or a plain job.yaml.",
-        ) from error
+    formats = "A job file is a configuration dump, Megatron-LM arguments, the command line of the launch, or a plain job.yaml."
+    with JobFileError.where_refused(f"The job file {path} cannot be read", effect=EFFECT, next_step=formats), path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)
     job = parse_job(data, table, source=path.name, overrides=overrides, folder=path.parent, command=command)
     return replace(job, file=path.name)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 _OPERATOR = re.compile(r";;&|;;|;&|&&|\|\||\|&|[;&|\n()]")
@@ -420,16 +420,6 @@ def parse_script(text: str, line: int = 1, marks: Sequence[tuple[int, int]] = ()
         parser.skip_one()  # a keyword or a bracket that closes nothing
 
 
-@dataclass(kw_only=True, eq=False)
-class _Words:
-    """A command under way."""
-
-    words: list[Word] = field(default_factory=list)
-    heredocs: list[Heredoc] = field(default_factory=list)
-    strings: list[Word] = field(default_factory=list)
-    targets: list[Word] = field(default_factory=list)
-
-
 class _Parser:
     """Commands by recursive descent; lenient where a script is broken, since nothing hangs on what it would do."""
 
@@ -645,48 +635,51 @@ class _Parser:
         return Case(word=word, branches=tuple(branches))
 
     def simple(self) -> Simple:
-        found = _Words()
+        words: list[Word] = []
+        heredocs: list[Heredoc] = []
+        strings: list[Word] = []
+        targets: list[Word] = []
         line = self.lexer.line
         while not self.operator() and self.lexer.at < len(self.lexer.text):  # the first skips blanks
             heredoc = _HEREDOC.match(self.lexer.text, self.lexer.at)
             redirect = _REDIRECT.match(self.lexer.text, self.lexer.at)
             if heredoc and not (redirect and redirect.group().endswith("<<<")):
-                found.heredocs.append(self.here(heredoc))
+                heredocs.append(self.here(heredoc))
             elif redirect:
                 self.lexer.advance(len(redirect.group()))
                 self.lexer.blanks()
                 if self.lexer.at < len(self.lexer.text) and self.operator() in ("", "("):
                     target = _word(self.lexer)
                     if redirect.group().endswith("<<<"):
-                        found.strings.append(target)
+                        strings.append(target)
                     elif ">" in redirect.group() and "&" not in redirect.group():
-                        found.targets.append(target)
+                        targets.append(target)
             else:
-                found.words.append(_word(self.lexer))
-                if found.words[-1].plain == "[[" and len(found.words) == 1:
-                    self.tested(found)
+                words.append(_word(self.lexer))
+                if words[-1].plain == "[[" and len(words) == 1:
+                    self.tested(words)
         return Simple(
-            words=tuple(found.words),
-            line=found.words[0].line if found.words else line,
-            heredocs=tuple(found.heredocs),
-            strings=tuple(found.strings),
-            targets=tuple(found.targets),
+            words=tuple(words),
+            line=words[0].line if words else line,
+            heredocs=tuple(heredocs),
+            strings=tuple(strings),
+            targets=tuple(targets),
         )
 
-    def tested(self, found: _Words) -> None:
+    def tested(self, words: list[Word]) -> None:
         """The words of [[ … ]], in which operators are words too."""
-        while self.lexer.at < len(self.lexer.text) and (not found.words or found.words[-1].plain != "]]"):
+        while self.lexer.at < len(self.lexer.text) and (not words or words[-1].plain != "]]"):
             self.lexer.blanks()
             sign = _OPERATOR.match(self.lexer.text, self.lexer.at)
-            if sign and found.words[-1].plain == "=~" and sign.group() == "(":
-                found.words.append(_word(self.lexer, ends=_BLANKS + "\n"))
+            if sign and words[-1].plain == "=~" and sign.group() == "(":
+                words.append(_word(self.lexer, ends=_BLANKS + "\n"))
             elif sign and sign.group() in ("&&", "||", "(", ")"):
                 line = self.lexer.line
-                found.words.append(Word(parts=(Part(kind="text", text=self.lexer.advance(len(sign.group())), line=line),), line=line))
+                words.append(Word(parts=(Part(kind="text", text=self.lexer.advance(len(sign.group())), line=line),), line=line))
             elif sign and sign.group() == "\n":
                 self.lexer.advance(1)
             elif sign:
                 return
             elif self.lexer.at < len(self.lexer.text):
-                regex = bool(found.words) and found.words[-1].plain == "=~"
-                found.words.append(_word(self.lexer, ends=_BLANKS + "\n" if regex else _ENDS))
+                regex = bool(words) and words[-1].plain == "=~"
+                words.append(_word(self.lexer, ends=_BLANKS + "\n" if regex else _ENDS))

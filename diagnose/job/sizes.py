@@ -89,10 +89,10 @@ def _derived(one: _View) -> Iterator[JobSize]:
         yield _size("world_size", one.numbers["world"], "ranks", "the trace" if world.source == "trace" else world.shown)
     else:
         yield _size("world_size", None, "ranks", "not known: neither the job file nor the trace says it (world_size: N in the job file)")
-    yield _quotient(one, "data_parallel_size", "world", ("TP", "CP", "PP"))
+    yield _of_world(one, "data_parallel_size", ("TP", "CP", "PP"))
     moe = one.job.get("num_moe_experts") is not None or one.numbers.get("EP", 1) > 1
     if moe:
-        yield _quotient(one, "expert_data_parallel_size", "world", ("ETP", "EP", "PP"))
+        yield _of_world(one, "expert_data_parallel_size", ("ETP", "EP", "PP"))
     yield _mesh(one, "attention_mesh", ("TP", "CP", "DP", "PP"))
     if moe:
         yield _mesh(one, "expert_mesh", ("ETP", "EP", "EDP", "PP"))
@@ -118,11 +118,11 @@ def _size(name: str, value: _Value, unit: str, how: str) -> JobSize:
     return JobSize(name=name, value=value, unit=unit, from_=how)
 
 
-def _quotient(one: _View, name: str, whole: str, parts: tuple[str, ...]) -> JobSize:
-    divisor, dividend = one.product(*parts), one.numbers.get(whole)
+def _of_world(one: _View, name: str, parts: tuple[str, ...]) -> JobSize:
+    divisor, dividend = one.product(*parts), one.numbers.get("world")
     if divisor is None or dividend is None:
-        return _size(name, None, "ranks", one.missing(whole, *parts))
-    how = f"{one.shown(whole)} / ({one.shown(*parts)})"
+        return _size(name, None, "ranks", one.missing("world", *parts))
+    how = f"{one.shown('world')} / ({one.shown(*parts)})"
     return _size(name, None if dividend % divisor else dividend // divisor, "ranks", how + (" is not whole" if dividend % divisor else ""))
 
 

@@ -12,13 +12,14 @@ from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.render import Options, write
 from diagnose.render.knowledge.entries import Catalogue, unfilled
-from diagnose.render.knowledge.kinds import BY_NAME, KINDS, PAGES
+from diagnose.render.knowledge.kinds import KINDS, PAGES
 from diagnose.render.reports.explanation import Explanation
 from tests.builders.cases import for_each
 from tests.builders.diagnosis import rich
 
 WIDTH = 96
 KNOW = Catalogue(book=load_rulebook(), taxonomy=load_taxonomy())
+BY_NAME = {kind.name: kind for kind in KINDS}
 RICH = rich()
 EVERY = [(kind, key) for kind in KINDS for key in kind.ids(KNOW)]
 NUMBERS = {*KNOW.book.schema, "per", "bound_ns", "bound_share", "speedup_ceiling"}

@@ -138,13 +138,7 @@ def _whole(text: JobText, level: int = 0) -> tuple[list[Leaf], list[str]]:
     for one in [given] if isinstance(given, str) else given if isinstance(given, list) else []:
         if one == "_self_":
             continue
-        shown = (
-            one
-            if isinstance(one, str)
-            else " ".join(f"{key}: {value}" for key, value in one.items())
-            if isinstance(one, dict)
-            else str(one)
-        )
+        shown = " ".join(f"{key}: {value}" for key, value in one.items()) if isinstance(one, dict) else str(one)
         file = shown if shown.endswith((".yaml", ".yml")) else f"{shown}.yaml"
         inner = text.beside(file) if isinstance(one, str) and level < _MAX_LEVEL else None
         if inner is None or inner.yaml is None:

@@ -117,14 +117,9 @@ def add(
         run = StoredRun(
             schema=RUN_SCHEMA, date=f"{when:%Y-%m-%dT%H:%M:%SZ}", commit=commit, host_class=host_class, label=label, diagnosis=kept
         )
-        try:
+        told = f"The folder {place} could not be made"
+        with OutputError.where_refused(told, effect="Nothing was stored.", next_step="Name another place with --store."):
             place.mkdir(parents=True, exist_ok=True)
-        except OSError as fault:
-            raise OutputError(
-                f"The folder {place} could not be made: {fault.strerror}.",
-                effect="Nothing was stored.",
-                next_step="Name another place with --store.",
-            ) from fault
         write_file(path, encode(run).decode("utf-8"), force=True)
     return Added(path=path, known=known is not None, dropped=_drop(place, keep))
 
@@ -140,10 +135,8 @@ def _drop(place: Path, keep: int) -> int:
 
 def _unlink(paths: list[Path]) -> None:
     for path in paths:
-        try:
+        with OutputError.where_refused(f"{path} could not be removed", effect="It is still there."):
             path.unlink(missing_ok=True)
-        except OSError as fault:
-            raise OutputError(f"{path} could not be removed: {fault.strerror}.", effect="It is still there.") from fault
 
 
 def _folder_of(folder: Path, name: str) -> Path:
@@ -336,12 +329,10 @@ def remove(folder: Path, name: str, fingerprint: str | None = None, run: str | N
             f"There is no such baseline {name} in {folder}.", effect="Nothing was removed.", next_step="`diagnose baseline list` shows all."
         )
     _unlink(found)
-    try:
-        for one in (*dict.fromkeys(path.parent for path in found if path.parent != place), place):
+    for one in (*dict.fromkeys(path.parent for path in found if path.parent != place), place):
+        with OutputError.where_refused(f"The folder {one} could not be removed", effect="It is empty, and still there."):
             if one.is_dir() and not any(one.iterdir()):
                 one.rmdir()
-    except OSError as fault:
-        raise OutputError(f"The folder {one} could not be removed: {fault.strerror}.", effect="It is empty, and still there.") from fault
     return tuple((_fingerprint_of(path), path.stem) for path in found)
 
 

@@ -151,7 +151,8 @@ def _facts(both: tuple[Diagnosis, Diagnosis], delta: StepDelta, limits: CauseLim
             yield degree
 
 
-def _by_kind(overlaps: Sequence[OverlapChange]) -> Mapping[CommKind, list[OverlapChange]]:
+def by_kind(overlaps: Sequence[OverlapChange]) -> Mapping[CommKind, list[OverlapChange]]:
+    """The exchanges of each kind, of whatever backends."""
     found: dict[CommKind, list[OverlapChange]] = {}
     for one in overlaps:
         found.setdefault(one.kind, []).append(one)
@@ -174,7 +175,7 @@ def _named(kind: CommKind) -> str:
 def _swapped(delta: StepDelta, overlaps: Sequence[OverlapChange], limits: CauseLimits) -> Iterator[str]:
     """A swapped dispatcher, where the CPU's time and the rearranging of tokens hold the change, not the exchange itself."""
     moved = sum(row.delta_ns for row in delta.categories if row.category in limits.by_backend)
-    rows = _by_kind(overlaps).get("expert")
+    rows = by_kind(overlaps).get("expert")
     if rows and moved * delta.delta_ns > 0 and abs(moved) >= limits.share.value * abs(delta.delta_ns):
         text = _backends("expert", rows, limits)
         if text:
@@ -183,7 +184,7 @@ def _swapped(delta: StepDelta, overlaps: Sequence[OverlapChange], limits: CauseL
 
 def _exchanges(delta: StepDelta, overlaps: Sequence[OverlapChange], limits: CauseLimits) -> Iterator[tuple[int, str]]:
     """Exchanges that run over another backend, or lost or won their overlap."""
-    for kind, rows in _by_kind(overlaps).items():
+    for kind, rows in by_kind(overlaps).items():
         exposed = sum(one.new_exposed_ns - one.base_exposed_ns for one in rows)
         if exposed * delta.delta_ns <= 0:
             continue

@@ -25,8 +25,7 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.comparison import ComparisonRules, NoiseLimits
 from diagnose.knowledge.templates import capitalised, decimal, enumerated, percent
 from diagnose.knowledge.vocabulary import Vocabulary
-from diagnose.model.vocabulary import CommKind
-from diagnose.reason.compare.causes import EXCHANGE, causes, in_long_steps
+from diagnose.reason.compare.causes import EXCHANGE, by_kind, causes, in_long_steps
 from diagnose.reason.compare.comparable import Judgement
 from diagnose.reason.compare.metrics import BLOCKING, BUCKET, COMPUTE, KERNELS, NO_STEPS, STEP_TIME, place_of
 
@@ -348,10 +347,7 @@ def _say(row: Category, kernels: Sequence[KernelChange], overlaps: Sequence[Over
 
 def _exchange(row: Category, overlaps: Sequence[OverlapChange]) -> OverlapChange | None:
     """The exchange of whatever backends whose exposed time moved with the category; None where no kind holds half of it."""
-    by_kind: dict[CommKind, list[OverlapChange]] = {}
-    for one in overlaps:
-        by_kind.setdefault(one.kind, []).append(one)
-    summed = [_together(rows) for rows in by_kind.values()]
+    summed = [_together(rows) for rows in by_kind(overlaps).values()]
     most = max(summed, key=lambda one: abs(one.new_exposed_ns - one.base_exposed_ns), default=None)
     moved = 0 if most is None else most.new_exposed_ns - most.base_exposed_ns
     return most if moved * row.delta_ns > 0 and 2 * abs(moved) >= abs(row.delta_ns) else None

@@ -139,7 +139,6 @@ KINDS: tuple[Kind, ...] = (
         run=numbers.code_in_run,
     ),
 )
-BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS}
 PAGES: Mapping[str, str] = {
     "rules.md": "Rules",
     "fixes.md": "Fixes",
