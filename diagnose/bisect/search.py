@@ -331,7 +331,7 @@ class Next:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangePoint:
-    """A step after `before`, not later than `place`; `base` and `new` are levels in the metric's unit, `chance` its probability.
+    """A step after `before`, not later than `place`; `base` and `new` are levels in the metric's unit.
 
     `likeliest`: where within that it lies most probably, and how probably.
     """
@@ -340,7 +340,6 @@ class ChangePoint:
     place: int
     base: float
     new: float
-    chance: float
     likeliest: tuple[int, float]
 
 
@@ -537,7 +536,7 @@ def _answer(state: State) -> Answer:
     found = tuple(_stretches(state))
     inside = {place for one in found for place in range(one.before, one.place)}
     small = tuple(
-        _change_point(state, gap, gap, gap.chance)
+        _change_point(state, gap, gap)
         for gap in state.gaps
         if gap.chance >= _LIKELY and gap.jump < state.smallest and gap.left not in inside
     )
@@ -555,7 +554,7 @@ def _stretches(state: State) -> Iterator[ChangePoint]:
         taken |= set(range(low, high + 1))
         alone = not state.question.again and not state.lone.isdisjoint((state.gaps[low].left, state.gaps[high].right))
         if chance >= 1 - state.numbers.step_error.value and not alone:
-            yield _change_point(state, state.gaps[low], state.gaps[high], chance)
+            yield _change_point(state, state.gaps[low], state.gaps[high])
 
 
 def _widened(state: State, index: int, taken: set[int]) -> tuple[int, int, float]:
@@ -574,7 +573,7 @@ def _widened(state: State, index: int, taken: set[int]) -> tuple[int, int, float
     return low, high, min(total, 1.0)
 
 
-def _change_point(state: State, first: Gap, last: Gap, chance: float) -> ChangePoint:
+def _change_point(state: State, first: Gap, last: Gap) -> ChangePoint:
     back = state.transform.back
     likeliest = max(state.gaps[first.index : last.index + 1], key=lambda gap: (gap.chance, -gap.index))
     return ChangePoint(
@@ -582,7 +581,6 @@ def _change_point(state: State, first: Gap, last: Gap, chance: float) -> ChangeP
         place=last.right,
         base=back(first.base),
         new=back(last.new),
-        chance=chance,
         likeliest=(likeliest.right, min(likeliest.chance, 1.0)),
     )
 

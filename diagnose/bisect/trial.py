@@ -51,7 +51,6 @@ class CommandResult:
     """How a command ended. `last_words` is what it printed at the end, in a line."""
 
     code: int
-    seconds: float
     timed_out: bool
     last_words: str
 
@@ -68,7 +67,6 @@ def run_command(command: Sequence[str], workspace: Workspace, timeout: float | N
         raise InputError(
             f"The folder {workspace.folder}, in which the command runs, is not there.", effect="Nothing was run.", next_step="Put it back."
         )
-    started = time.monotonic()
     timed_out = False
     with workspace.log.open("wb") as log:
         process = subprocess.Popen(  # noqa: S603 - the user's own command, without a shell
@@ -92,7 +90,7 @@ def run_command(command: Sequence[str], workspace: Workspace, timeout: float | N
         finally:
             if process.stdin is not None:
                 process.stdin.close()
-    return CommandResult(code=code, seconds=time.monotonic() - started, timed_out=timed_out, last_words=_last_lines(workspace.log))
+    return CommandResult(code=code, timed_out=timed_out, last_words=_last_lines(workspace.log))
 
 
 def _cut(process: subprocess.Popen[bytes]) -> int:

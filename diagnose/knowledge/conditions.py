@@ -39,7 +39,6 @@ class ConditionError(ValueError):
 class Expression:
     """One checked expression with the columns that it reads."""
 
-    text: str
     kind: Kind
     names: tuple[str, ...]
     compiled: pl.Expr
@@ -59,7 +58,7 @@ def compile_expression(text: str, kind: Kind, schema: Mapping[str, pl.DataType])
         compiled = pl.sql_expr(text)
     except pl.exceptions.PolarsError as error:
         raise ConditionError(f"not an expression: {error}") from None
-    return Expression(text=text, kind=kind, names=names, compiled=compiled)
+    return Expression(kind=kind, names=names, compiled=compiled)
 
 
 def written_in(entry: Struct, place: str = "", declared: Sequence[object] = (Condition, Formula)) -> Iterator[tuple[str, str, Kind]]:

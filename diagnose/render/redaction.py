@@ -221,12 +221,8 @@ class Redactor:
             line,
         )
         if mapped is not None and is_secret(mapped["key"]):
-            return f"{mapped['head']}{self._value('secret', mapped['value'], mapped['key'])}{self.job_tail(mapped['tail'])}"
+            return f"{mapped['head']}{self._value('secret', mapped['value'], mapped['key'])}{_LINE_KEY.sub(self._assigned, mapped['tail'])}"
         return _LINE_KEY.sub(self._assigned, line)
-
-    def job_tail(self, tail: str) -> str:
-        """What stands behind a value on its line."""
-        return _LINE_KEY.sub(self._assigned, tail)
 
     def _assigned(self, match: re.Match[str], depth: int = 0) -> str:
         key, value = match["key"], match["value"]

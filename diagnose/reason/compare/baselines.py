@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +26,6 @@ from diagnose.document.files import schema_of, write_file
 from diagnose.errors import InputError, OutputError, UsageError
 from diagnose.knowledge.comparison import JOB_ASPECTS, ComparisonRules, JobAspect
 from diagnose.reason.compare.comparable import Job, device, job_of, shown, world_size
-from diagnose.reason.compare.metrics import by_category, place_of, split_of, steps_of
 
 FOLDER = Path(".diagnose") / "baselines"
 KEPT = 10  # runs of a job and device, unless another number is asked for: enough to know the noise between runs to a quarter
@@ -48,7 +47,6 @@ class BaselineError(InputError):
 class Run:
     """One stored run. `run` names it within its name and fingerprint; `date` is UTC in ISO 8601, empty where it was never told."""
 
-    name: str
     fingerprint: str
     run: str
     date: str
@@ -56,16 +54,6 @@ class Run:
     host_class: str | None
     label: str
     document: Diagnosis
-
-    @property
-    def step_ns(self) -> tuple[int, ...]:
-        """The lengths of the steps of the device that the verdict speaks of, in order."""
-        return tuple(step.window_ns for step in steps_of(self.document, place_of(self.document)))
-
-    @property
-    def categories(self) -> tuple[Mapping[str, int], ...]:
-        """The same steps by exclusive category, in ns; empty where the document does not hold the split."""
-        return tuple(by_category(step) for step in split_of(self.document, place_of(self.document)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +163,7 @@ def find(folder: Path, name: str, new: Diagnosis, rules: ComparisonRules) -> tup
             next_step=f"Store one: diagnose baseline add {name} TRACE; `diagnose baseline list` shows what there is.",
         )
     newest = {_fingerprint_of(path): path for path in stored}
-    said = " ".join(_difference(one, name, new, rules) for one in newest.values())
+    said = " ".join(_difference(one, new, rules) for one in newest.values())
     raise BaselineError(
         f"The baseline {name} was made from another job or device. {said}",
         effect="Nothing was compared, because a difference between them would say nothing about the change.",
@@ -193,7 +181,7 @@ def runs(folder: Path, name: str, rules: ComparisonRules, fingerprint: str | Non
     for path in _paths(_folder_of(folder, name)):
         if fingerprint is not None and _fingerprint_of(path) != fingerprint:
             continue
-        run, problem = _read(path, name, rules)
+        run, problem = _read(path, rules)
         if run is None:
             raise BaselineError(
                 f"The baseline {name} can't be used: {path.stem}: {problem}.",
@@ -209,9 +197,9 @@ def _fingerprint_of(path: Path) -> str:
     return path.stem if _FINGERPRINT.fullmatch(path.stem) else path.parent.name
 
 
-def _difference(path: Path, name: str, new: Diagnosis, rules: ComparisonRules) -> str:
+def _difference(path: Path, new: Diagnosis, rules: ComparisonRules) -> str:
     """In what a stored document is another job than the new one."""
-    run, problem = _read(path, name, rules)
+    run, problem = _read(path, rules)
     if run is None:
         return f"{_fingerprint_of(path)}: {problem}."
     parts = differing(run.document, new, rules)
@@ -222,7 +210,7 @@ def _difference(path: Path, name: str, new: Diagnosis, rules: ComparisonRules) -
     return f"{_fingerprint_of(path)}: {'; '.join(differ) or 'made by another version of this program'}."
 
 
-def _read(path: Path, name: str, rules: ComparisonRules) -> tuple[Run | None, str]:
+def _read(path: Path, rules: ComparisonRules) -> tuple[Run | None, str]:
     """A stored run, or None and why not."""
     try:
         data = path.read_bytes()
@@ -239,7 +227,6 @@ def _read(path: Path, name: str, rules: ComparisonRules) -> tuple[Run | None, st
         return None, "its content is another job's than its name says, or another version of this program named it"
     return (
         Run(
-            name=name,
             fingerprint=found,
             run=path.stem,
             date="" if stored is None else stored.date,
@@ -279,7 +266,7 @@ def listed(folder: Path, rules: ComparisonRules, name: str | None = None) -> tup
 
 
 def _listed(name: str, fingerprint: str, paths: list[Path], rules: ComparisonRules) -> StoredBaseline:
-    read = [(path, *_read(path, name, rules)) for path in paths]
+    read = [(path, *_read(path, rules)) for path in paths]
     rows = tuple(sorted((_row(*one) for one in read), key=lambda row: (row.date, row.run)))
     whole = [run.document for _, run, _ in read if run is not None]
     problems = "; ".join(f"{path.stem}: {problem}" for path, run, problem in read if run is None)

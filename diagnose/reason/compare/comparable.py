@@ -12,7 +12,7 @@ from diagnose.errors import InputError
 from diagnose.knowledge.comparison import JOB_ASPECTS, AspectSpec, ComparisonRules, JobAspect
 from diagnose.knowledge.settings import JobSettings
 from diagnose.knowledge.templates import capitalised
-from diagnose.model.environment import EnvironmentItem, EnvironmentKind
+from diagnose.model.environment import EnvironmentKind
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.compare.metrics import NO_STEPS, place_of
 from diagnose.reason.compare.work import Place, capture_work, kernel_mismatches, mismatch
@@ -46,10 +46,6 @@ class Job:
         if spec is None or not self.whole or in_preset:
             return None
         return self.table.default(name, self.format, {other: setting.value for other, setting in self.read.items()})
-
-    def holds(self, name: str) -> bool:
-        """Whether the file itself says it."""
-        return name in self.read
 
 
 def job_of(document: Diagnosis, table: JobSettings) -> Job | None:
@@ -371,9 +367,9 @@ def device(document: Diagnosis, place: tuple[int, int] | None = None) -> str | N
 
 # --- what changed around the code, and in the job file ----------------------------------------------------------------
 
-_ORDER: tuple[EnvironmentKind, ...] = ("version", "variable", "clock", "hardware")
 _PLURAL: Mapping[EnvironmentKind, str] = {"version": "versions", "variable": "variables", "clock": "clocks", "hardware": "hardware"}
-_Items = Mapping[tuple[EnvironmentKind, str], EnvironmentItem]
+_ORDER = tuple(_PLURAL)
+_Values = Mapping[tuple[EnvironmentKind, str], str]
 
 
 def environment(base: Diagnosis, new: Diagnosis) -> tuple[tuple[EnvironmentChange, ...], int, tuple[str, ...]]:
@@ -386,14 +382,14 @@ def environment(base: Diagnosis, new: Diagnosis) -> tuple[tuple[EnvironmentChang
     both = {kind for kind, _ in here} & {kind for kind, _ in there}
     keys = sorted((key for key in {*here, *there} if key[0] in both), key=lambda key: (_ORDER.index(key[0]), key[1]))
     changes = [
-        EnvironmentChange(name=key[1], kind=key[0], base=_value(here, key), new=_value(there, key))
+        EnvironmentChange(name=key[1], kind=key[0], base=here.get(key), new=there.get(key))
         for key in keys
-        if _value(here, key) != _value(there, key)
+        if here.get(key) != there.get(key)
     ]
     return tuple(changes), len(keys) - len(changes), tuple(_of_one_side(here, there))
 
 
-def _of_one_side(here: _Items, there: _Items) -> Iterator[str]:
+def _of_one_side(here: _Values, there: _Values) -> Iterator[str]:
     """Kinds of which one capture tells nothing at all: it did not record them, which is not the same as not having them."""
     for kind in _ORDER:
         sides = [side for side, items in (("base", here), ("new", there)) if not any(one == kind for one, _ in items)]
@@ -401,12 +397,8 @@ def _of_one_side(here: _Items, there: _Items) -> Iterator[str]:
             yield f"The capture of {sides[0]} records no {_PLURAL[kind]}, so those were not compared."
 
 
-def _environment_of(document: Diagnosis) -> _Items:
-    return {(item.kind, item.name): item for item in document.environment}
-
-
-def _value(items: _Items, key: tuple[EnvironmentKind, str]) -> str | None:
-    return items[key].value if key in items else None
+def _environment_of(document: Diagnosis) -> _Values:
+    return {(item.kind, item.name): item.value for item in document.environment}
 
 
 def settings(base: Diagnosis, new: Diagnosis, table: JobSettings) -> tuple[tuple[SettingChange, ...], tuple[str, ...]]:

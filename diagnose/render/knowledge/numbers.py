@@ -9,14 +9,6 @@ from diagnose.model.ledger import CODES
 from diagnose.render import units, words
 from diagnose.render.knowledge.entries import Catalogue, Code, Entry, Line, Part, Span, expression, items, paragraph, rows, users
 
-_UNIT = {
-    "ns": "nanoseconds per step",
-    "share": "share from 0 to 1",
-    "count": "number",
-    "bytes": "bytes",
-    "text": "text",
-    "bool": "yes or no",
-}
 _COMBINE = {
     "first": "the first one that is set counts: the framework copies it over the others",
     "any": "on if any of them is",
