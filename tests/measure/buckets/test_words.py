@@ -36,6 +36,7 @@ NAMES = {
     "attention_unpermute_heads_kernel": "attention",
     "merge_scores_with_sink_kernel": "attention",
     "compressor_backward_pool_kernel": "attention",
+    "acme_compressor_kernel": "other",
     "reshuffle_sfb_kernel": "quantize",
     "lm_head_lse_merge_kernel": "loss",
     "matrix_multiplication_shared_kernel": "dense_gemm",
