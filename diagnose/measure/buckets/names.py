@@ -128,6 +128,7 @@ def _spaced(text: pl.Expr) -> pl.Expr:
         .str.replace_all(r" group(?:size)?(?:16|32|64|128|256) ", " groupwise ")
         .str.replace_all(r" (?:v?[0-9]+) ", " ")
         .str.replace_all(r" permute ?[0-3]{3,4} ", " transpose ")  # an order of axes moves no tokens
+        .str.replace_all(r" cp  async ", " async ")  # an instruction, no context that is divided
         .str.replace_all(r"([a-z])[0-9]{3,} ", "${1} ")
         .str.replace_all(r" d  ([a-z]{1,2}) ", " d${1} ")
         .str.replace_all(r" +", " ")
