@@ -75,6 +75,16 @@ def test_without_a_job_file_a_fix_whose_needs_cannot_be_asked_is_no_surer_than_o
     assert found["COM-27"].state == found["COM-01"].state == "unknown", "the library for other networks is not the sure one on an H100"
 
 
+def test_gradients_reduced_beside_compute_are_overlapped_already() -> None:
+    """DistributedDataParallel: nothing is gathered, and only the last buckets are exposed."""
+    reduced: dict[str, FactValue] = {
+        "is_training": True, "transport_busy_ns": 36_000_000, "data_parallel_busy_ns": 36_000_000, "data_gather_share": 0.0,
+        "data_parallel_blocking_ns": 9_000_000, "data_parallel_blocking_share": 0.09,
+    }  # fmt: skip
+    assert offered(**reduced, data_parallel_beside_compute_ns=27_000_000)["COM-10"].state == "already_on"
+    assert offered(**reduced, data_parallel_beside_compute_ns=2_000_000)["COM-10"].state == "unknown"
+
+
 def test_a_variable_of_megatron_s_overlap_is_not_for_every_program() -> None:
     layers: dict[str, FactValue] = {
         "is_training": True, "tensor_parallel_busy_ns": 20_000_000, "tensor_parallel_blocking_ns": 20_000_000,

@@ -479,3 +479,18 @@ def test_a_trace_of_recompute_has_no_row_of_its_own(demo: Diagnosis) -> None:
         for row in demo.buckets
     )
     assert answer.bar(structs.replace(demo, buckets=little)) == answer.bar(demo)
+
+
+def test_fsdp_s_buffers_are_no_permutation(demo: Diagnosis) -> None:
+    """What packs for a collective of parameters is told apart from what rearranges tokens, in a model with experts too."""
+    device = tables.focus(demo)
+    step = None if device is None else tables.usual(device)
+    assert device is not None
+    assert step is not None
+    before = dict(answer._amounts(demo, step))
+    packed = step.blocking_packing_ns
+    assert (before["packing"], before["buffers"]) == (packed, 0)
+    rows = tuple(structs.replace(row, bucket="collective") if row.role == "packing" else row for row in demo.blocking)
+    amounts = dict(answer._amounts(structs.replace(demo, blocking=rows), step))
+    assert amounts["packing"] + amounts["buffers"] == packed
+    assert amounts["buffers"] > 0.9 * packed > 0
