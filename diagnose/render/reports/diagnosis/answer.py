@@ -321,7 +321,8 @@ def _computed(document: Diagnosis, step: StepBudget) -> dict[str, int]:
         if repeated and key in found:
             moved = round(found[key] * repeated / sum(row.phase.values()))
             found[key], again = found[key] - moved, again + moved
-    if again < LEAST_PART * step.window_ns:  # no row for so little: it stays where it was computed
+    # no row for so little, nor for kernels that a name calls forward where the count of passes says that none is repeated
+    if again < LEAST_PART * step.window_ns or (document.memory and document.memory.recompute_ns == 0):
         return computed
     return found | {_AGAIN: again}
 
