@@ -169,7 +169,7 @@ def _compilations(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules)
         pl.col("id").alias("text_id"), pl.col("text").alias("name")
     )
     return (
-        trace.ranges.filter((pl.col("rank") == rank) & pl.col("thread").is_in(threads.implode()))
+        trace.ranges.filter((pl.col("rank") == rank) & (pl.col("kind") != "frame") & pl.col("thread").is_in(threads.implode()))
         .join(ids, on="text_id", how="inner")
         .filter(pl.col("end") - pl.col("start") >= rules.start_up.long_call_ns)
         .select(list(_COSTS))
