@@ -509,9 +509,10 @@ class Columns:
         self.part.frames[table].append(pl.DataFrame([*times(group), self._ids("text_id", self._names, group)]))
 
     def _python(self, table: str, group: list[Any]) -> None:
-        start, end = times(group)
-        lasting = (end - start >= NAMING_NS).fill_null(value=False)
-        kept = [event for event, lasts in zip(group, lasting, strict=True) if self._telling[event.name] or (lasts and _named(event))]
+        telling, exact = self._telling, isinstance(group[0], ExactEvent)  # of exact texts most are told short by their beginning
+        kept = [
+            event for event in group if telling[event.name] or ((not exact or bytes(event.dur)[:3].isdigit()) and _names_a_pause(event))
+        ]
         self.part.refused["not_needed", table] += len(group) - len(kept)
         if kept:
             texts = self._ids("text_id", self._frame_names, kept)
@@ -569,9 +570,13 @@ def arguments(group: Iterable[Event | ExactEvent]) -> list[Args]:
     return [event.args or NO_ARGS for event in group]
 
 
-def _named(frame: Event | ExactEvent) -> bool:
-    """Whether a frame is a function of the program or a library: one that is built in (a lock, a socket) tells less than its caller."""
-    return frame.name is not None and not frame.name.startswith("<built-in")
+def _names_a_pause(frame: Event | ExactEvent) -> bool:
+    """Whether a frame lasts long enough, and is no function that is built in (a lock, a socket): its caller tells more."""
+    try:
+        lasts = float(cast("float", frame.dur)) >= NAMING_NS / 1000
+    except (TypeError, ValueError):  # no duration, or none that can be read
+        return False
+    return lasts and frame.name is not None and not frame.name.startswith("<built-in")
 
 
 def payload(a: Args) -> Payload:
