@@ -623,7 +623,7 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
             ([] if rule.wall in (*book.walls.walls, CAPTURE) else [f"wall: unknown wall {rule.wall}"])
             + [f"evidence: unknown name {name}" for name in rule.evidence if name not in units]
             + [f"fixes: unknown fix {name}" for name in rule.fixes if name not in book.fixes]
-            + [f"first: {name} is none of the rule's fixes" for name in rule.first if name not in rule.fixes]
+            + [f"first: unknown fix {name}" for name in rule.first if name not in book.fixes]
             + [f"where: unknown place {name}" for name in rule.where if name not in places]
             + [f"examples: unknown name {name}" for name in sorted(names) if name not in units]
             + [f"summary: {problem}" for problem in templates.problems(rule.summary, bound_units)]

@@ -163,6 +163,8 @@ class FixReader:
             already_on = False if holds[-1] is None and self._foreign(on) else holds[-1]
         else:
             already_on = False if self.context.job is not None and not spec.undecidable else None
+        if already_on is False and any(item.gate == "hard" and not self._asked(item.condition) for item in (*spec.needs, *spec.conflicts)):
+            already_on = None  # what it waits for could not be asked: no more certain than the others
         return Verdicts(already_on=already_on, requirements=tuple(zip(requirements, met, strict=True)))
 
     def _asked(self, text: str) -> bool:

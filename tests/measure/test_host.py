@@ -278,6 +278,11 @@ PAUSES: dict[str, tuple[Scene, tuple[int, int, int, int | None], str | None]] = 
     "the innermost range that covers half of it": (
         paused(spans=(*over("outer"), *over("inner", 4, 9), *over("brief", 5, 6), *over("elsewhere", thread=9))),
         (8 * MS, 0, 0, None), "inner (8.00 ms)"),
+    "a Python frame": (
+        paused(spans=(*over("train.py(9): loop", 0, 60, kind="frame"), *over("train.py(7): save", kind="frame"))),
+        (8 * MS, 0, 0, None), "train.py(7): save (8.00 ms)"),
+    "a Python frame around much more names nothing": (
+        paused(spans=over("train.py(9): loop", 0, 60, kind="frame")), (8 * MS, 0, 0, None), None),
     "a range that marks a step names nothing": (paused(spans=over("iteration 3", 0, 12)), (8 * MS, 0, 0, None), None),
     "a launching call that takes long": (
         paused(call("cudaLaunchKernel", 4 * MS, 10 * MS)), (8 * MS, 0, 0, None), "cudaLaunchKernel (6.00 ms)"),

@@ -11,6 +11,7 @@ from diagnose.model.intervals import merge, overlaps
 from diagnose.model.trace import Trace
 
 NAMED_PAUSES = 40  # of the longest pieces in pauses so many are named
+FRAME_TO_PAUSE = 2  # how much longer than the piece a Python frame may take that names it (this project's choice)
 
 
 def host_costs(found: Stalls, host: HostActivity, trace: Trace) -> pl.DataFrame:
@@ -65,13 +66,17 @@ def unexplained_calls(found: Stalls, host: HostActivity, trace: Trace) -> pl.Dat
 
 
 def _pause_names(found: Stalls, host: HostActivity) -> pl.DataFrame:
-    """Start (of a piece in a long pause), pause_id: the name of the innermost call or range that covers at least half of the piece."""
+    """Start (of a piece in a long pause), pause_id: the name of the innermost call or range that covers at least half of the piece.
+
+    A Python frame around much more than the pause (the loop, the program) tells nothing of it.
+    """
     work = found.worked.filter(pl.col("pause") & ~pl.col("recurs") & pl.col("cause").is_in(list(PLAIN_WORK)))
     longest = work.sort("length", "start", descending=[True, False]).head(NAMED_PAUSES)
     rows = []
     for start, length, cause in longest.select("start", "length", "cause").iter_rows():
         common = pl.min_horizontal("end", pl.lit(start + length)) - pl.max_horizontal("start", pl.lit(start))
-        around = host.long.filter((common * 2 >= length) & (pl.col("call") == (cause == "launch")))
+        wide = pl.col("frame") & (pl.col("end") - pl.col("start") > FRAME_TO_PAUSE * length)
+        around = host.long.filter((common * 2 >= length) & (pl.col("call") == (cause == "launch")) & ~wide)
         if around.height:
             rows.append((start, around["name_id"][-1]))
     return pl.DataFrame(rows, schema={"start": pl.Int64, "pause_id": host.long.schema["name_id"]}, orient="row")
