@@ -47,6 +47,8 @@ KNOWN: Mapping[tuple[str, str], str] = {
     ("torchtitan", "parallelism.expert_parallel_comm_backend"): "from December 2025 (36a4b69421) to April 2026",
     ("torchtitan", "model_spec.name"): "written into saved configurations by Trainer.Config.to_dict (torchtitan/trainer.py)",
     ("torchtitan", "model_spec.flavor"): "written into saved configurations by Trainer.Config.to_dict (torchtitan/trainer.py)",
+    ("torchtitan", "activation_checkpoint"): "a class of torchtitan/distributed/activation_checkpoint.py, since June 2026 (c5d93d109)",
+    ("torchtitan", "model_spec.converters"): "argument of the model registries (torchtitan/models/deepseek_v3/__init__.py)",
     ("torchtitan", "model_spec.moe_comm_backend"): "argument of the model registries (torchtitan/models/deepseek_v3/__init__.py)",
 }
 """Keys that are known although none of the versions looked at has them."""
