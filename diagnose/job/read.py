@@ -497,6 +497,8 @@ def _typed(raw: object, spec: SettingSpec, origin: Origin) -> SettingValue | Non
         case "version":
             return raw if isinstance(raw, str) and _is_version(raw) else None
         case "text":
+            if raw is False and spec.default == "none":
+                return "none"
             found = _stages(raw, spec) if spec.nested and isinstance(raw, list) else raw
             return found if isinstance(found, str) else None
 
@@ -540,7 +542,7 @@ def _list(raw: object, spec: SettingSpec, origin: Origin) -> tuple[str, ...] | N
         return tuple(part for part in re.split(r"[\s,\[\]'\"]+", raw) if part)
     if isinstance(raw, list) and all(isinstance(item, str | int) and not isinstance(item, bool) for item in raw):
         return tuple(str(item) for item in raw)
-    if spec.scalar and isinstance(raw, int) and not isinstance(raw, bool):
+    if isinstance(raw, int) and not isinstance(raw, bool):
         return (str(raw),)
     return None
 

@@ -1,7 +1,7 @@
 """Makes `keys.tsv`: where each key and flag that the rules read or write stands in its framework's sources.
 
     python -m tests.job.make_key_table MEGATRON_LM MEGATRON_BRIDGE TORCHTITAN \\
-        DEEPSPEED ACCELERATE TRANSFORMERS TRL LLAMA_FACTORY AXOLOTL MS_SWIFT
+        DEEPSPEED GPT_NEOX ACCELERATE TRANSFORMERS TRL LLAMA_FACTORY AXOLOTL MS_SWIFT
 
 Bare or plain clones, the first three with their history; of Transformers a wheel.
 
@@ -63,7 +63,7 @@ _VERSIONS: Mapping[str, tuple[str, ...]] = {  # older ones whose job files are s
     ),  # with TOML
 }
 _PLAIN: Mapping[str, tuple[tuple[str, ...], ...]] = {  # what is looked through for their keys, of each clone in turn
-    "deepspeed": (("deepspeed/runtime", "deepspeed/comm", "deepspeed/profiling", "deepspeed/module_inject"),),
+    "deepspeed": (("deepspeed/runtime", "deepspeed/comm", "deepspeed/profiling", "deepspeed/module_inject"), ("megatron/neox_arguments",)),
     "accelerate": (("src/accelerate",),),
     "hugging-face": (
         ("transformers/training_args.py",),

@@ -41,7 +41,7 @@ def _read(text: JobText) -> Parsed | None:
     if found is None:
         return None
     tables = text.toml is not None or any(_TABLES.fullmatch(leaf.shown.lstrip("-")) for leaf in found.leaves)
-    form = Leaf(key="policy_classes", shown="the form of the configuration", value=not tables)
+    form = Leaf(key="policy_classes", shown="tables of keys, as in TOML" if tables else "a function, in Python", value=not tables)
     return replace(found, leaves=(*_settled(found.leaves), form))
 
 
