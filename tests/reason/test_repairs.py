@@ -382,6 +382,13 @@ def test_jobs_of_deepspeed_and_of_the_hugging_face_trainer_get_changes_in_their_
     assert keys[deepspeed]["COM-12"]["zero_optimization.reduce_bucket_size"] == "500000000"
     assert keys[deepspeed]["CPY-02"]["zero_optimization.offload_optimizer.ratio"] == "0.5"
     assert keys[deepspeed]["HOST-05"] == {"train_micro_batch_size_per_gpu": "4"}
+    accumulated = deepspeed.replace('"zero', '"gradient_accumulation_steps": 4, "train_batch_size": 64, "zero', 1)
+    patcher = Patcher(book=BOOK, tool=TOOL, facts=H100)
+    for fix, sizes in (("HOST-05", (4, 2)), ("MEM-12", (1, 8))):  # DeepSpeed refuses a batch that is not their product
+        job = parse_job(patcher.patch(accumulated, "ds.json", [Wanted(fixes=(fix,))]).text)
+        assert (job.get("micro_batch_size"), job.get("gradient_accumulation_steps")) == sizes
+    with pytest.raises(PatchRefusedError, match="only an even number can be halved"):
+        patcher.patch(accumulated.replace('steps": 4', 'steps": 3'), "ds.json", [Wanted(fixes=("HOST-05",))])
     assert keys[trainer]["HOST-05"] == {"per_device_train_batch_size": "4"}
     assert keys[trainer]["HOST-07"] == {"torch_compile": "true", "optim": "adamw_torch_fused"}
     assert keys[trainer]["MEM-03"] == {"gradient_checkpointing": "false"}
