@@ -66,7 +66,8 @@ def late(every: Sequence[Transfers], known: Background) -> tuple[Late, ...]:
     """One entry for each rank that others wait for, costliest first; rotating lateness only where no rank stands out."""
     # only where the group's exchanges are known to end together does the shorter duration mean that a rank came later
     firm = [one for one in every if known.clocks.together(part.member for part in one.group.parts)]
-    entries = [entry for blame in _blames(firm) if (entry := _late(blame, firm, known)) is not None]
+    arrivals = _arrivals(firm)
+    entries = [entry for blame in _blames(firm) if (entry := _late(blame, arrivals, known)) is not None]
     if not any(entry.rank is not None for entry in entries):
         entries += _slow_stages(known)
     best: dict[int | None, Late] = {}
@@ -109,7 +110,7 @@ def _behind(group: Sequence[Transfers], members: tuple[Member, ...]) -> tuple[di
         .group_by("culprit", "index")
         .agg(pl.col("wait").sum() // (len(members) - 1))
     )
-    steps = max(1.0, *(_steps_matched(group, place) for place in range(len(members))))
+    steps = max(1.0, *_steps_matched(group, table))
     behind = dict.fromkeys((member.place for member in members), 0)
     for culprit, waited in costs.group_by("culprit").agg(pl.col("wait").sum()).iter_rows():
         held = median_low([member.median.blocking_transport_ns for place, member in enumerate(members) if place != culprit])
@@ -121,15 +122,15 @@ def _behind(group: Sequence[Transfers], members: tuple[Member, ...]) -> tuple[di
     return behind, lasts, near
 
 
-def _steps_matched(group: Sequence[Transfers], place: int) -> float:
-    """How many of a member's steps its matched exchanges make up: where another capture covers it only in part, so many are compared."""
-    part = [one.group.parts[place] for one in group]
-    every = sum(one.rows["index"].count() for one in part)
-    matched = sum(one.rows.filter((pl.col("place") == place) & pl.col("index").is_not_null()).height for one in group)
-    return len(part[0].member.steps) * min(1.0, matched / every) if every else 0.0
+def _steps_matched(group: Sequence[Transfers], table: pl.DataFrame) -> Iterator[float]:
+    """How many of each member's steps its matched exchanges make up: where another capture covers it only in part, so many are compared."""
+    matched = dict(table.filter(pl.col("index").is_not_null()).group_by("place").len().iter_rows())
+    for place, part in enumerate(group[0].group.parts):
+        every = sum(one.group.parts[place].rows["index"].count() for one in group)
+        yield len(part.member.steps) * min(1.0, matched.get(place, 0) / every) if every else 0.0
 
 
-def _late(blame: _Blame, every: Sequence[Transfers], known: Background) -> Late | None:
+def _late(blame: _Blame, arrivals: _Arrivals, known: Background) -> Late | None:
     """The entry for one set of ranks; None where nobody waits long enough, or whoever comes last is itself held up elsewhere."""
     step = median_low([member.median.window_ns for member in blame.members])
     total = sum(blame.behind.values())
@@ -147,7 +148,7 @@ def _late(blame: _Blame, every: Sequence[Transfers], known: Background) -> Late 
     fellows = {one.place for one in others if culprit in known.slow and one.place in known.slow} | {one.place for one in with_it}
     late_ones = {culprit, *fellows} if len(fellows) < len(others) else {culprit}
     waited = sum(blame.behind[place] for place in late_ones) * len(others) // (len(blame.members) - len(late_ones))
-    wait = min(waited, _waited_for_alone(every, late_ones))
+    wait = min(waited, _waited_for_alone(arrivals, late_ones))
     pattern: Pattern = "always" if share >= ALWAYS else "mostly"
     cause, bucket, longer, words = _cause(member, others, blame.behind[culprit], known)
     if cause == "slow_gpu" and late_ones == {culprit}:
@@ -177,36 +178,56 @@ def _ranks(words: str, members: Sequence[Member]) -> str:
     return f"{words} {', '.join(str(one.rank.rank) for one in members)}" if members else ""
 
 
-def _waited_for_alone(every: Sequence[Transfers], late_ones: Collection[int]) -> int:
+@dataclass(frozen=True, kw_only=True)
+class _Arrivals:
+    """When members came to their exchanges.
+
+    `tables`, one for each group: group, ordinal, member (its place), index, came (the last one, by the member's clock), wait. `met`: by
+    member and group, how many of its instances are matched, and how many there are; `steps`: by member, how many steps it has.
+    """
+
+    tables: Sequence[pl.DataFrame]
+    met: Mapping[int, Mapping[int, tuple[int, int]]]
+    steps: Mapping[int, int]
+
+
+def _arrivals(every: Sequence[Transfers]) -> _Arrivals:
+    """Those of all groups."""
+    met: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
+    for number, one in enumerate(every):
+        for place, part in enumerate(one.group.parts):
+            met[part.member.place][number] = one.covered_in_all.get(place, (0, 0))
+    came = (pl.col("start") + pl.col("wait")).alias("came")
+    return _Arrivals(
+        tables=[
+            one.by_member.select(pl.lit(number).alias("group"), "ordinal", "member", "index", came, "wait")
+            for number, one in enumerate(every)
+        ],
+        met=met,
+        steps={part.member.place: len(part.member.steps) for one in every for part in one.group.parts},
+    )
+
+
+def _waited_for_alone(known: _Arrivals, late_ones: Collection[int]) -> int:
     """For how long (ns per step) all others of an exchange were there and only the late ones were not; what overlaps counts once.
 
     By so much, and no more, a step can get shorter without their lateness: then the next to come is waited for. Of the others the one
-    that waits so most counts, because it is in most of their groups.
+    that waits so most counts, because it is in most of their groups; those that meet them in the same exchanges wait alike, so that one
+    of each such set is looked at.
     """
-    shared = [one for one in every if not {part.member.place for part in one.group.parts}.isdisjoint(late_ones)]
-    rows, held, whole = [], Counter[int](), Counter[int]()
-    for one in shared:
-        places = {place: part.member.place for place, part in enumerate(one.group.parts)}
-        late_here = [place for place, member in places.items() if member in late_ones]
-        others = one.rows.filter(~pl.col("place").is_in(late_here))
-        inside = others.with_columns(pl.col("wait").min().over("ordinal").alias("least")).filter(pl.col("index").is_not_null())
-        came = pl.col("start") + pl.col("wait")  # the last one
-        rows.append(
-            inside.select(
-                pl.col("place").replace_strict(places, return_dtype=pl.Int32).alias("member"),
-                "index",
-                (came - pl.col("least")).alias("next"),
-                came.alias("last"),
-            )
-        )
-        for place, (matched, number) in one.covered_in_all.items():
-            held[places[place]] += matched
-            whole[places[place]] += number
+    shared = sorted({group for member in late_ones for group in known.met.get(member, ())})
+    counts = {member: [(group, *own[group]) for group in shared if group in own] for member, own in known.met.items()}
+    alike = {(member in late_ones, known.steps[member], *own): member for member, own in sorted(counts.items(), reverse=True) if own}
+    rows = pl.concat([known.tables[group] for group in shared]).filter(~pl.col("member").is_in(list(late_ones)))
+    least = rows.group_by("group", "ordinal").agg(pl.col("wait").min().alias("least"))  # of the next to come
+    looked_at = rows.filter(pl.col("member").is_in(list(alike.values())) & pl.col("index").is_not_null()).join(
+        least, on=["group", "ordinal"]
+    )
     sums: Counter[int] = Counter()
-    for (member, _), ns in unions(rows, "next", "last").items():
+    for (member, _), ns in unions([looked_at.with_columns((pl.col("came") - pl.col("least")).alias("next"))], "next", "came").items():
         sums[member] += ns
-    members = {part.member.place: part.member for one in shared for part in one.group.parts}
-    steps = max((len(one.steps) * held[place] / whole[place] for place, one in members.items() if whole[place]), default=0.0)
+    covered = [(known.steps[member], [sum(numbers) for numbers in zip(*counts[member], strict=True)]) for member in alike.values()]
+    steps = max((number * matched / every for number, (_, matched, every) in covered if every), default=0.0)
     return int(max(sums.values(), default=0) / max(1.0, steps))
 
 

@@ -12,7 +12,7 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.measure.ranks.compare import _slowest
 from diagnose.measure.ranks.groups import experts, like_groups, slow_devices
-from diagnose.measure.ranks.lateness import Background, late
+from diagnose.measure.ranks.lateness import Background, _arrivals, _waited_for_alone, late
 from diagnose.measure.ranks.matching import clocks, ends_apart, match
 from diagnose.measure.ranks.transfers import NOTICEABLE_NS, NOTICEABLE_SHARE, OwnTimes, left_alone, own_times, record, split_exchanges
 from diagnose.pipeline import diagnose
@@ -308,6 +308,29 @@ def test_a_straggler_costs_no_more_than_it_comes_after_the_next() -> None:
         found.append(Did(rank=rank, lanes=lanes, step_ns=60_000_000, blocked_ns=0 if rank == 1 else 6_000_000, starved_ns=starved))
     (late,) = judged(found)
     assert (late.rank, late.wait_ns) == (1, 20 * 100_000)
+
+
+def test_of_those_who_wait_for_a_straggler_the_one_that_waits_most_counts() -> None:
+    """Ranks 0 and 2 meet rank 1 in one group and wait alike, rank 3 meets it in another as well, where it waits at another time."""
+    ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(20)]
+    late = [Ran(start=end - 400_000 + 300_000, end=end) for end in ends]
+    waiting = [Ran(start=end - 400_000, end=end) for end in ends]
+    other = [[Ran(start=ran.start + 1_000_000, end=ran.end + 1_000_000) for ran in one] for one in (late, waiting)]
+    every, pair = lane(communicator=1), lane("tensor", "all-reduce", "all_reduce", communicator=2)
+    did = [
+        Did(
+            rank=rank,
+            lanes=lanes,
+            step_ns=100_000_000,
+            blocked_ns=0 if rank == 1 else 20_000_000,
+            starved_ns=12_000_000 if rank == 1 else 0,
+        )
+        for rank, lanes in enumerate(({every: waiting}, {every: late, pair: other[0]}, {every: waiting}, {every: waiting, pair: other[1]}))
+    ]
+    jobs = members(did)
+    split = [split_exchanges(group) for group in match(jobs, None)[0]]
+    assert _waited_for_alone(_arrivals(split), {1}) == 2 * 20 * 300_000
+    assert _waited_for_alone(_arrivals(split), {1, 3}) == 20 * 300_000  # whoever is late with it waits for nobody
 
 
 @pytest.mark.parametrize("slow", [True, False])
