@@ -153,7 +153,7 @@ def users(know: Catalogue, name: str) -> list[Part]:
 def rule_columns(book: Rulebook, key: str) -> list[str]:
     """Facts and settings that a rule's expressions read, in order of appearance."""
     rule = book.rules[key]
-    names = list(book.expression(rule.when).names)
+    names = list(book.expression(rule.when).names) + (list(book.expression(rule.late.when).names) if rule.late else [])
     return list(dict.fromkeys(names + (list(book.expression(rule.saves, "number").names) if rule.saves else [])))
 
 
