@@ -165,7 +165,21 @@ LOADER = {
 
 @for_each(
     "values, finding, begins",
-    ({**LATE, "straggler_wait_ns": 6_200_000}, "compute-straggler-slow-gpu", "Rank 2's GPU is slow: the other ranks wait 6.20 ms per step"),
+    (
+        {**LATE, "straggler_wait_ns": 6_200_000},
+        "compute-straggler-slow-gpu",
+        "Rank 2's GPU is slow: the other ranks wait 6.20 ms per step (6.2 %) for it.",
+    ),
+    (
+        {**LATE, "straggler_wait_ns": 6_200_000, "straggler_with": "rank 5"},
+        "compute-straggler-slow-gpu",
+        "Rank 2's GPU is slow: the other ranks wait 6.20 ms per step (6.2 %) for it and rank 5, late with it.",
+    ),
+    (
+        {"rotating_wait_ns": 7_100_000, "rotating_wait_share": 0.071, "rotating_cause": "vision_work", "transport_blocking_ns": 12_000_000},
+        "compute-uneven-images",
+        "Ranks take turns as the straggler, because images fall unevenly on them: they wait 7.10 ms per step (7.1 %) for each other.",
+    ),
     ({**LATE, "straggler_wait_ns": 5_800_000}, None, "Compute takes"),  # less than half of what communication loses
     ({**LATE, "straggler_wait_ns": 6_200_000, "transport_blocking_ns": 6_200_000}, None, "Compute dominates"),  # communication is no target
     (  # the verdict speaks of the late rank itself, on which nothing waits: what the others lose by it is worth a wall

@@ -105,7 +105,7 @@ def _against_likes(groups: Sequence[_Group]) -> list[SlowLink]:
 
 
 _LISTED = 8  # ranks that a text names before it counts the rest
-_FROM_LATENESS = ("straggler_rank", "straggler_cause", "straggler_bucket", "straggler_longer_ns")
+_FROM_LATENESS = ("straggler_rank", "straggler_with", "straggler_cause", "straggler_bucket", "straggler_longer_ns")
 
 
 def rank_facts(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
@@ -217,6 +217,7 @@ def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
     wait = late.wait_ns if late else _nobody(ranks)
     return {
         "straggler_rank": str(late.rank) if late else None,
+        "straggler_with": f"rank{'s' if len(late.alike) > 1 else ''} {rank_list(late.alike)}" if late and late.alike else None,
         "straggler_wait_ns": wait,
         "straggler_wait_share": _share(wait, step_ns),
         "straggler_last_share": late.last_share if late else None,
@@ -229,10 +230,17 @@ def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
 
 
 def _rotating(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
-    """Waiting per step behind ranks that come last in turn."""
-    waits = [one.wait_ns for one in (ranks.late if ranks else ()) if one.pattern == "rotating"]
-    wait = max(waits, default=_nobody(ranks))
-    return {"rotating_wait_ns": wait, "rotating_wait_share": _share(wait, step_ns)}
+    """Waiting per step behind ranks that come last in turn, and what they have uneven work in."""
+    every = [one for one in (ranks.late if ranks else ()) if one.pattern == "rotating"]
+    late = max(every, key=lambda one: one.wait_ns, default=None)
+    wait = late.wait_ns if late else _nobody(ranks)
+    return {
+        "rotating_wait_ns": wait,
+        "rotating_wait_share": _share(wait, step_ns),
+        "rotating_cause": late.cause if late else None,
+        "rotating_bucket": late.bucket if late else None,
+        "rotating_uneven_ns": late.longer_ns if late else None,
+    }
 
 
 def _start_skew(ranks: Ranks | None) -> dict[str, FactValue]:

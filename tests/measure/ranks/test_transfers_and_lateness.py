@@ -1,7 +1,7 @@
 """Transfer, wait, and who is to blame for it."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -331,6 +331,63 @@ def test_of_those_who_wait_for_a_straggler_the_one_that_waits_most_counts() -> N
     split = [split_exchanges(group) for group in match(jobs, None)[0]]
     assert _waited_for_alone(_arrivals(split), {1}) == 2 * 20 * 300_000
     assert _waited_for_alone(_arrivals(split), {1, 3}) == 20 * 300_000  # whoever is late with it waits for nobody
+
+
+def in_turn(longest: Sequence[int], *, bucket: str = "vision_encoder") -> list[Did]:
+    """Four ranks over as many steps as `longest` names ranks: that one has 6 ms more work of `bucket` in the step, and comes last."""
+    steps = len(longest)
+    ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(10 * steps)]
+    found = []
+    for rank in range(4):
+        has_most = [one == rank for one in longest]
+        ran = [
+            Ran(start=end - 400_000 + (380_000 if has_most[number // 10] else 0), end=end, step=number // 10)
+            for number, end in enumerate(ends)
+        ]
+        work = [{bucket: 9_000_000 if most else 3_000_000, "dense_gemm": 8_000_000} for most in has_most]
+        did = Did(rank=rank, lanes={lane(communicator=1): ran}, step_ns=30_000_000, blocked_ns=6_000_000, steps=steps, in_steps=work)
+        found.append(did)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("longest", "bucket", "cause"),
+    [
+        ([0, 1, 2, 3], "vision_encoder", "vision_work"),
+        ([2, 0, 0, 3, 1, 2], "attention", "more_work"),
+        ([3, 3, 0, 3, 1], "vision_encoder", "vision_work"),  # most steps by chance, but it is late in no other
+    ],
+)
+def test_ranks_that_have_most_work_in_turn_are_uneven_and_not_slow(longest: list[int], bucket: str, cause: str) -> None:
+    """Each step costs what its longest works more than the mean: three of four wait 3.8 ms of 30."""
+    (found,) = judged(in_turn(longest, bucket=bucket))
+    assert (found.rank, found.pattern, found.cause, found.bucket) == (None, "rotating", cause, bucket)
+    assert found.longer_ns == 4_500_000
+    assert found.wait_ns >= 10 * 380_000 * 3 // 4
+    assert "the longest of a step takes 4.500 ms more than the mean" in found.evidence
+
+
+def test_work_that_the_same_ranks_have_most_of_is_not_uneven_in_turn() -> None:
+    """Ranks 0 and 1 have more than 2 and 3 in every step; who of the two comes last changes, what they work on does not."""
+    every = [
+        replace(
+            one, in_steps=[{"attention": 9_000_000 + 1_000 * step * (1 - 2 * one.rank) if one.rank < 2 else 3_000_000} for step in range(4)]
+        )
+        for one in in_turn([0, 1, 0, 1])
+    ]
+    assert all(one.cause != "more_work" for one in judged(every))
+
+
+def test_of_a_slow_pair_both_are_named() -> None:
+    """Ranks 1 and 4 come late together; rank 2 comes as late, but its own time is that of the others: it waited elsewhere."""
+    did = some(7, {1: [300_000, 295_000], 2: [296_000], 4: [295_000, 300_000]})
+    did[2] = replace(did[2], blocked_ns=6_000_000, starved_ns=900_000)
+    elsewhere = [Ran(start=3_000_000 * (number + 1) - 900_000, end=3_000_000 * (number + 1) - 400_000) for number in range(20)]
+    did[2] = replace(did[2], lanes={**did[2].lanes, lane("tensor", "all-reduce", "all_reduce", communicator=9): elsewhere})
+    (found,) = judged(did)
+    assert (found.rank, found.cause, found.alike) == (1, "slow_host", (4,))
+    (alone,) = judged(some(6, {1: [300_000]}))
+    assert alone.alike == ()
 
 
 @pytest.mark.parametrize("slow", [True, False])
