@@ -58,7 +58,7 @@ def fill(template: str, values: Mapping[str, Value]) -> str:
     What stands in `[[…]]` is left out where one of its fields is not known.
     """
 
-    def told(match: re.Match[str]) -> str:
+    def segment(match: re.Match[str]) -> str:
         return match[1] if all(values.get(name) is not None for name, _ in _FIELD.findall(match[1])) else ""
 
     def shown_value(match: re.Match[str]) -> str:
@@ -69,7 +69,7 @@ def fill(template: str, values: Mapping[str, Value]) -> str:
         shown = numeric(float(value)) if numeric is not None and not isinstance(value, str | tuple) else _text(value)
         return shown + (match.group(3) or "")
 
-    return _SHOWN.sub(shown_value, _OPTIONAL.sub(told, template))
+    return _SHOWN.sub(shown_value, _OPTIONAL.sub(segment, template))
 
 
 def problems(template: str, units: Mapping[str, str]) -> list[str]:

@@ -302,7 +302,8 @@ def _in_turn(blame: _Blame, members: Sequence[Member], total: int, known: Backgr
     told = longer >= EXPLAINS * total
     if shown and not told:
         return
-    most = max(blame.lasts.values(), default=0) / max(1, blame.noticed)
+    most = max((blame.lasts[member.place] for member in members), default=0) / max(1, blame.noticed)
+    turns = "Another rank comes last" if len(members) == len(blame.members) else "Beside the straggler another rank is late"
     words = "no rank does so most of the time"
     if by_layer:
         words = "the experts' work differs from layer to layer"
@@ -319,8 +320,7 @@ def _in_turn(blame: _Blame, members: Sequence[Member], total: int, known: Backgr
         bucket=bucket if told else None,
         longer_ns=longer if told else None,
         evidence=(
-            f"Another rank comes last from one collective to the next (the one that does so most often, in {100 * most:.1f} % "
-            f"of {blame.noticed}); {words}."
+            f"{turns} from one collective to the next (the one that does so most often, in {100 * most:.1f} % of {blame.noticed}); {words}."
         ),
         status="inferred",
     )

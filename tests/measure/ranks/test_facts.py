@@ -127,6 +127,8 @@ def test_the_costliest_straggler_speaks() -> None:
 def test_a_late_start_speaks_only_alone_and_where_ranks_take_turns_nobody_does() -> None:
     began_late, slow = late(1, 50_000_000, cause="start_skew"), late(2, 5_000_000)
     assert figures(ranks(late=(began_late, slow)), "straggler_rank", "straggler_with") == ("2", None)
+    others = (late(3, 2_600_000), late(4, 2_400_000), late(5, 5_000_000, cause="slow_host"))  # as costly; less than half; another cause
+    assert figures(ranks(late=(slow, *others)), "straggler_rank", "straggler_with") == ("2", "rank 3")
     assert rank_facts(ranks(late=(began_late,)), STEP)["straggler_cause"] == "start_skew"
     found = ranks(late=(late(None, 7_000_000, pattern="rotating"), late(None, 8_000_000, pattern="rotating")))
     names = ("straggler_rank", "straggler_wait_ns", "lateness_pattern", "rotating_wait_ns")
