@@ -99,8 +99,9 @@ _FIELD = re.compile(r"\{(?:job_)?([a-z0-9_]+)(?::[a-z]+)?\}")
 
 
 def unfilled(template: str) -> str:
-    """A sentence whose numbers are not known yet: `{step_ns:ms} ms {per}` becomes `‹step_ns› ms per step`."""
-    return _FIELD.sub(lambda found: "per step" if found[1] == "per" else f"‹{found[1]}›", template)
+    """A sentence whose numbers are not known yet: `{step_ns:ms} ms {per}` becomes `‹step_ns› ms per step`, what may be left out `[…]`."""
+    said = _FIELD.sub(lambda found: "per step" if found[1] == "per" else f"‹{found[1]}›", template)
+    return said.replace("[[", "[").replace("]]", "]")
 
 
 def paragraph(label: str, *spans: Span) -> list[Part]:
