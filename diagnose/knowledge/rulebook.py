@@ -82,6 +82,13 @@ class CauseSpec(Strict, frozen=True, kw_only=True):
     outranks: bool = False
 
 
+class LateSpec(CauseSpec, frozen=True, kw_only=True):
+    """How it begins instead `when` the finding makes one rank late: its bound is then at least what the others wait for that (`saves`)."""
+
+    when: str
+    saves: str
+
+
 class Rule(Strict, frozen=True, kw_only=True):
     """One bad pattern; trace_rules/README.md explains the fields."""
 
@@ -100,6 +107,7 @@ class Rule(Strict, frozen=True, kw_only=True):
     examples: Examples
     saves: str | None = None
     cause: CauseSpec | None = None
+    late: LateSpec | None = None
     severity: Level | Severity | None = None
     fixes: tuple[str, ...] = ()
     first: dict[str, str] = msgspec.field(default_factory=dict)
@@ -515,6 +523,9 @@ def _rule_expressions(rules: Mapping[str, tuple[str, Rule]]) -> Iterator[_Wanted
         yield _Wanted(label=label, place="when", text=rule.when)
         if rule.saves is not None:
             yield _Wanted(label=label, place="saves", text=rule.saves, kind="number")
+        if rule.late is not None:
+            yield _Wanted(label=label, place="late.when", text=rule.late.when)
+            yield _Wanted(label=label, place="late.saves", text=rule.late.saves, kind="number")
         if isinstance(rule.severity, Severity) and rule.severity.of is not None:
             yield _Wanted(label=label, place="severity.of", text=rule.severity.of, kind="number")
         for fix, condition in rule.first.items():
@@ -627,12 +638,8 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
             + [f"where: unknown place {name}" for name in rule.where if name not in places]
             + [f"examples: unknown name {name}" for name in sorted(names) if name not in units]
             + [f"summary: {problem}" for problem in templates.problems(rule.summary, bound_units)]
-            + ([f"cause.say: {problem}" for problem in templates.problems(rule.cause.say, bound_units)] if rule.cause else [])
-            + (
-                [f"cause.of: unknown wall {rule.cause.of}"]
-                if rule.cause and rule.cause.of and rule.cause.of not in book.walls.walls
-                else []
-            )
+            + [f"cause: {problem}" for one in (rule.cause, rule.late) if one for problem in templates.problems(one.say, bound_units)]
+            + [f"cause.of: unknown wall {one.of}" for one in (rule.cause, rule.late) if one and one.of and one.of not in book.walls.walls]
         )
         if wrong:
             raise rule_error(labels[key], wrong[0], files[labels[key]])
