@@ -16,7 +16,7 @@ from diagnose.model.environment import EnvironmentItem
 from diagnose.model.ledger import Ledger
 
 OP_KINDS = ("kernel", "memcpy", "memset", "graph")
-RANGE_KINDS = ("push_pop", "start_end", "mark", "annotation", "gpu_annotation", "operator", "python", "comms")
+RANGE_KINDS = ("push_pop", "start_end", "mark", "annotation", "gpu_annotation", "operator", "python", "comms", "system")
 WAIT_KINDS = ("record", "stream_wait", "stream_sync", "event_sync", "device_sync")
 COPY_KINDS = ("h2d", "d2h", "d2d", "h2h", "p2p", "other")
 
@@ -63,7 +63,7 @@ CALLS: Schema = {
     "correlation": pl.Int64,
 }
 
-# One NVTX range or mark, user annotation, framework operator or Python frame.
+# One NVTX range or mark, user annotation, framework operator, Python frame or long call of the operating system (`system`).
 RANGES: Schema = {
     "rank": pl.Int32,
     "thread": pl.Int64,  # null for a range that belongs to no host thread (gpu_annotation)
