@@ -29,6 +29,7 @@ from diagnose.measure.phases import StartUp, with_first_steps
 from diagnose.measure.replay.build import graph_of
 from diagnose.measure.replay.excerpt import cut, excerpt
 from diagnose.measure.replay.graph import Graph, Kept, kept
+from diagnose.measure.sharing import taken
 from diagnose.measure.slowing import slowing
 from diagnose.measure.step_classes import Classes, step_classes, user_ranges
 from diagnose.measure.step_host import step_ranges
@@ -218,6 +219,7 @@ class DeviceMeasure:
     timeline: DrawnStep
     moe_layer: tuple[LayerPass, ...]
     listed: PerStep
+    others: str | None = None  # the processes that are no ranks and work on the same GPU, as a sentence names them
     kept: Kept | None = None  # its graph, only where asked for
 
     @property
@@ -280,12 +282,14 @@ def measure_device(
     begun: StartUp | None = None,
     marks: pl.DataFrame | None = None,
     around: pl.DataFrame | None = None,
+    others: Mapping[str, pl.DataFrame] | None = None,
     replay: bool = False,
     most: Report | None = None,
 ) -> DeviceMeasure:
     """Measure one device. `replay`: whether its graph is built, of all kept steps or (`most`) of as many as a report replays.
 
-    `work` as `device_work` gives it, `steps` as `find_steps`, `begun` as `start_up`, `marks` as `user_ranges`, `around` as `step_ranges`.
+    `work` as `device_work` gives it, `steps` as `find_steps`, `begun` as `start_up`, `marks` as `user_ranges`, `around` as `step_ranges`;
+    `others`: the operations of other processes on the same GPU, by their names.
     """
     info = next((one for one in trace.devices if (one.rank, one.device) == (rank, device)), None)
     windows, classes = steps.frame, classified.classes
@@ -329,7 +333,7 @@ def measure_device(
         ),
         steps=steps,
         start_up=None if begun is None else with_first_steps(begun, work, windows),
-        classes=step_classes(times.per_step, counted, found, user_ranges(trace, rank) if marks is None else marks, trace.names),
+        classes=step_classes(times.per_step, counted, found, inside, user_ranges(trace, rank) if marks is None else marks, trace.names),
         budget=times,
         split=split(found, ran, work, windows, classified.buckets),
         causes=why,
@@ -342,6 +346,7 @@ def measure_device(
             recompute_restart(found, work, windows, host, memory.recompute),
             slowing(inside, windows, [bucket for bucket, spec in knowledge.buckets.items() if spec.data_dependent]),
             contention(beside, windows, ran.together(ran.mask(is_role("compute")), ran.mask(is_role("transport")), windows)),
+            taken(windows, list((others or {}).values())),
         ),
         memory=memory,
         occupancy=occupancy(inside, trace.names["text"], info, limits(info, knowledge.rulebook.platforms.sm_limits)),
@@ -351,6 +356,7 @@ def measure_device(
         ),
         moe_layer=moe_layer(inside, classes),
         listed=listed_per_step(times, used, transport, why),
+        others=", ".join(others) if others else None,
     )
     replayed = (windows if most is None else excerpt(work, windows, most.operations, most.one_step)) if replay else windows.clear()
     if replayed.is_empty():

@@ -163,7 +163,7 @@ _OF_CALLS = (
 _OF_GC_RANGES = ("gc_ns", "gc_ranges_per_step")
 _OF_OVERHEAD = ("host_gap_profiler_ns",)
 _OF_PINNED = ("pageable_copy_ns",)
-_OF_BYTES = ("copy_h2d_bytes", "copy_d2h_bytes", "copy_d2h_forward_bytes")
+_OF_BYTES = ("copy_h2d_bytes", "copy_d2h_bytes", "copy_d2h_rare_share", "copy_d2h_forward_bytes")
 
 
 def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledge) -> dict[str, FactValue]:
@@ -181,6 +181,8 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         **_kernels(one),
         **_memory(one, records),
         "host_pauses": _pauses(one),
+        "other_processes": one.others,
+        "copy_d2h_rare_share": _rare_share(one.counts["copy_d2h_bytes"]),
         "unexplained_wait_calls": _unexplained(one),
         **feature_facts(one, records.communication, knowledge.features),
         "gpu_name": one.info.name if one.info else None,
@@ -199,6 +201,11 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
 def _share(part: FactValue, whole: int | None) -> float | None:
     """None where either is not known, or the whole is nought."""
     return part / whole if isinstance(part, int | float) and whole else None
+
+
+def _rare_share(values: pl.Series) -> float | None:
+    """Share of the sum over the steps that goes beyond the usual step's (median)."""
+    return _share(int((values - step_median(values)).clip(lower_bound=0).sum()), int(values.sum()))
 
 
 def _columns(one: DeviceMeasure, names: Collection[str]) -> dict[str, pl.Series]:
