@@ -36,7 +36,7 @@ from diagnose.measure.step_host import step_ranges
 from diagnose.measure.steps import StepWindows, inside_windows, per_window
 from diagnose.measure.timeline import DrawnStep, timeline
 from diagnose.measure.waits.dependencies import resolve_waits
-from diagnose.measure.waits.host_costs import host_costs, unexplained_calls
+from diagnose.measure.waits.host_costs import host_costs, late_range, unexplained_calls
 from diagnose.measure.waits.leads import claims, host_limited, recompute_restart
 from diagnose.measure.waits.stalls import Causes, blocking, stalls
 from diagnose.model.statistics import integer_median
@@ -306,8 +306,12 @@ def measure_device(
     waits = resolve_waits(told, of_events, memory_waits=len(of_memory))
     found = stalls(work, windows, waits, host)
     times = budget(ran, found, work, windows, trace.provenance.origin_ns)
+    own_marks = user_ranges(trace, rank) if marks is None else marks
     why = Causes(
-        blocking=blocking(found, work, classes), host=host_costs(found, host, trace), unexplained=unexplained_calls(found, host, trace)
+        blocking=blocking(found, work, classes),
+        host=host_costs(found, host, trace),
+        unexplained=unexplained_calls(found, host, trace),
+        late_range=late_range(found, own_marks, windows, trace.names),
     )
     transport = CommunicationTimes(by_kind=by_kind(ran, inside, windows, classes, why.blocking), beside=beside_compute(ran, windows))
     used = usage(inside, ran, windows, classified, trace)
@@ -333,7 +337,7 @@ def measure_device(
         ),
         steps=steps,
         start_up=None if begun is None else with_first_steps(begun, work, windows),
-        classes=step_classes(times.per_step, counted, found, inside, user_ranges(trace, rank) if marks is None else marks, trace.names),
+        classes=step_classes(times.per_step, counted, found, inside, own_marks, trace.names),
         budget=times,
         split=split(found, ran, work, windows, classified.buckets),
         causes=why,

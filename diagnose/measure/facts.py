@@ -183,6 +183,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         **_kernels(one),
         **_memory(one, records),
         "host_pauses": _pauses(one),
+        "launch_starved_range": one.causes.late_range,
         "other_processes": one.others,
         "copy_d2h_rare_share": _rare_share(one.counts["copy_d2h_bytes"]),
         "unexplained_wait_calls": _unexplained(one),

@@ -324,6 +324,18 @@ def test_what_the_profiler_does_itself_in_a_pause_is_known_apart(spans: tuple[tu
     assert (found["host_gap_excess_ns"], found["host_gap_profiler_ns"]) == (8 * MS, covered)
 
 
+@for_each(
+    "spans, named",
+    (over("rollout"), "rollout"),
+    ((*over("rollout"), *over("inner", 4, 11)), "inner"),  # the shortest that holds nearly all
+    (over("a half", 3, 7), None),
+    (over("the whole", 0, 12), None),
+    ((), None),
+)
+def test_the_range_that_holds_nearly_all_launch_starved_time_is_named(spans: tuple[Span, ...], named: str | None) -> None:
+    assert facts_of(paused(spans=spans))["launch_starved_range"] == named
+
+
 @for_each("one, shares, named", *PAUSES.values())
 def test_a_long_pause_goes_by_what_covers_it(one: Scene, shares: tuple[int, int, int, int | None], named: str | None) -> None:
     found = facts_of(one)
