@@ -10,8 +10,8 @@ from diagnose.measure.waits.stalls import HOST_CAUSES, Stalls
 from diagnose.model.intervals import merge, overlaps
 from diagnose.model.trace import Trace
 
-# This project's own choices for the range that is named for launch-starved time: it holds so much of that, and takes no more than this share
-# of the time that it would take if the rest of the step were as bad.
+# This project's own choices for the range that is named for launch-starved time: it holds so much of that, and takes no more than this
+# share of the time that it would take if the rest of the step were as bad.
 NEARLY_ALL, DENSER = 0.8, 0.8
 NAMED_PAUSES = 40  # of the longest pieces in pauses so many are named
 
