@@ -248,14 +248,20 @@ def python_seen(trace: Trace, features: Features) -> bool:
     return bool(matching(features["python"], names))
 
 
-def host_counts(host: HostActivity, windows: pl.DataFrame) -> pl.DataFrame:
-    """Index and counts per step, by the host's clock; what lies before the first or after the last step counts to those."""
-    open_ended = windows.with_columns(
-        pl.when(pl.int_range(pl.len()) == 0).then(pl.lit(-(2**62))).otherwise("start").alias("start"),
-        pl.when(pl.int_range(pl.len()) == pl.len() - 1).then(pl.lit(2**62)).otherwise("end").alias("end"),
+def host_counts(host: HostActivity, inside: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Index and counts per step, by the host's clock.
+
+    The host is ahead of the device: the first step begins with its first launch, and the last ends once both are done with it. `inside`:
+    the operations in the steps.
+    """
+    launches = inside.select(pl.col("call_start").min().alias("begin"), pl.col("issued").max().alias("done"))
+    first, last = pl.int_range(pl.len()) == 0, pl.int_range(pl.len()) == pl.len() - 1
+    hosted = windows.sort("start").with_columns(
+        pl.when(first).then(pl.min_horizontal("start", pl.lit(launches["begin"][0]))).otherwise("start").alias("start"),
+        pl.when(last).then(pl.max_horizontal("end", pl.lit(launches["done"][0]))).otherwise("end").alias("end"),
     )
     return (
-        inside_windows(host.named, open_ended)
+        inside_windows(host.named, hosted)
         .group_by("index")
         .agg(
             (pl.col("cause") == cause).sum().alias(name)
