@@ -1,9 +1,9 @@
-# make demo | test | test-deep | bench | gallery | accuracy | scenarios | lint | clean: each sets up what it needs by itself.
+# make demo | test | test-deep | test-lowest | bench | gallery | accuracy | scenarios | lint | clean: each sets up what it needs by itself.
 # Wanted on the machine: make, and Python 3.11 or newer with venv and pip. Another place for the environment: make VENV=/some/folder test
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep bench gallery accuracy scenarios docs lint format clean
+.PHONY: help demo test test-deep test-lowest bench gallery accuracy scenarios docs lint format clean
 
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \
   if "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo "$$name"; break; fi; done)
@@ -24,6 +24,7 @@ help:
 	@echo "make demo       diagnose a synthetic trace and write an HTML report"
 	@echo "make test       lint, format, types, import floors, quick tests"
 	@echo "make test-deep  all other tests, and every property with more examples"
+	@echo "make test-lowest  the tests of make test with the oldest libraries that pyproject.toml allows"
 	@echo "make bench      speed and memory against the goals (SIZE=full for the large inputs)"
 	@echo "make gallery    diagnose the scenarios of the gallery into build/gallery"
 	@echo "make accuracy   hold the diagnoses of all scenarios against their truth"
@@ -59,6 +60,11 @@ test-deep:
 	$(call environment,dev)
 	@"$(BIN)/python" -m pytest -q -n auto --dist loadgroup -m "deep or hypothesis" --hypothesis-profile deep
 
+test-lowest: VENV = .venv-lowest
+test-lowest:
+	$(call environment,lowest)
+	@"$(BIN)/python" -m pytest -q -n auto --dist loadgroup
+
 bench:
 	$(call environment,run)
 	@"$(BIN)/python" -m benchmarks --size $(SIZE)
@@ -81,5 +87,5 @@ format:
 	@"$(BIN)/ruff" format --quiet .
 
 clean:
-	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist reports/demo.html reports/demo.sqlite
+	@rm -rf .venv .venv-lowest .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist reports/demo.html reports/demo.sqlite
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

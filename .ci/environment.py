@@ -1,22 +1,25 @@
 """Make the virtual environment that a make target needs, with the standard library alone.
 
-    environment.py FOLDER run|dev|docs
+    environment.py FOLDER run|dev|lowest|docs
 
-`run` installs the program, `dev` also what tests and checks need, `docs` what builds the site of the documentation. A stamp makes a second
-call return at once; a marker tells that an earlier call was interrupted, and then the environment is made anew.
+`run` installs the program, `dev` also what tests and checks need, `lowest` the same with the oldest libraries that pyproject.toml allows,
+`docs` what builds the site of the documentation. A stamp makes a second call return at once; a marker tells that an earlier call was
+interrupted, and then the environment is made anew.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-KINDS = ("run", "dev", "docs")
+KINDS = ("run", "dev", "lowest", "docs")
+GROUPS = {"lowest": "dev"}  # of pyproject.toml, where it has another name
 OLDEST = (3, 11)
 
 
@@ -34,7 +37,13 @@ def stamp_of(kind: str) -> str:
 def requirements(kind: str) -> list[str]:
     """What to install besides the project: the group of that name, read here because an old pip does not know --group."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    return list(project["dependency-groups"].get(kind, ()))
+    return list(project["dependency-groups"].get(GROUPS.get(kind, kind), ()))
+
+
+def oldest() -> list[str]:
+    """The lowest version of each library that the program itself needs."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return [re.sub(r"^([\w-]+)>=([\w.]+).*", r"\1==\2", one) for one in project["project"]["dependencies"]]
 
 
 def is_ready(folder: Path, kind: str) -> bool:
@@ -70,7 +79,10 @@ def install(folder: Path, kind: str) -> None:
     marker.touch()
     pip = [folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--quiet"]
     done = subprocess.run(
-        [*pip, "--editable", ".[gzip]", *requirements(kind)], cwd=ROOT, env={**os.environ, "PIP_ROOT_USER_ACTION": "ignore"}, check=False
+        [*pip, "--editable", ".[gzip]", *requirements(kind), *(oldest() if kind == "lowest" else ())],
+        cwd=ROOT,
+        env={**os.environ, "PIP_ROOT_USER_ACTION": "ignore"},
+        check=False,
     )
     if done.returncode:
         sys.exit("pip could not install what is needed; its message stands above.")

@@ -348,11 +348,15 @@ def _with_inputs_left_out(ledger: Ledger, refused: Sequence[tuple[str | Path, In
 
 
 def with_distinct_ranks(measured: Sequence[Measured]) -> list[Measured]:
-    """Inputs whose ranks do not collide: a rank that is taken, or only assigned, gets the next free number."""
+    """Inputs whose ranks do not collide: a rank that is taken, or only assigned, gets the next free number.
+
+    What a trace tells goes before what was assigned, and the first to say so keeps its number before another that says the same gets one.
+    """
     taken: set[int] = set()
     claims = [(place, rank) for place, one in enumerate(measured) for rank in one.ranks]
+    firsts = {rank.rank: place for place, rank in reversed(claims) if rank.source != "assigned"}
     numbers: dict[tuple[int, int], int] = {}
-    for place, rank in sorted(claims, key=lambda pair: pair[1].source == "assigned"):  # what a trace tells goes before what was assigned
+    for place, rank in sorted(claims, key=lambda pair: (pair[1].source == "assigned", firsts.get(pair[1].rank) != pair[0])):
         number = rank.rank
         while number in taken:
             number += 1

@@ -16,7 +16,15 @@ Origin = Literal["key", "flag", "env", "option"]
 EFFECT = "The run was not compared with its settings."
 UNRESOLVED: Final = "\0unresolved"  # a value that only the process knew, such as $TP; no file holds a NUL
 COMPUTED = frozenset(
-    {"data_parallel_size", "expert_data_parallel_size", "num_microbatches", "context_parallel_chunk", "pipeline_layout_stages"}
+    {
+        "data_parallel_size",
+        "expert_data_parallel_size",
+        "num_microbatches",
+        "context_parallel_chunk",
+        "pipeline_layout_stages",
+        "pipeline_layout_layers",
+        "pipeline_layout_mtp_layers",
+    }
 )
 
 

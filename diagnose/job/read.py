@@ -20,7 +20,7 @@ from diagnose.job.formats import READERS, accelerate, deepspeed, hugging_face
 from diagnose.job.formats.foreign import program_of, refusal, refuse_foreign
 from diagnose.job.formats.overrides import NAME as OVERRIDES
 from diagnose.job.formats.reader import Key
-from diagnose.job.layout import stages_of
+from diagnose.job.layout import layers_of, stages_of
 from diagnose.job.model import (
     EFFECT,
     UNRESOLVED,
@@ -309,7 +309,8 @@ def _settled(
     settings = {name: _combine(name, specs[name], values, source) for name, values in found.items()}
     layout = settings.get("pipeline_model_parallel_layout")
     if layout is not None and (stages := stages_of(str(layout.value))) is not None:
-        settings["pipeline_layout_stages"] = replace(layout, name="pipeline_layout_stages", value=len(stages))
+        counts = {"stages": len(stages), "layers": layers_of(stages), "mtp_layers": "".join(stages).count("m")}
+        settings |= {f"pipeline_layout_{one}": replace(layout, name=f"pipeline_layout_{one}", value=count) for one, count in counts.items()}
     covered = set(unresolved)
     for name in [name for name, spec in specs.items() if spec.presets and name in settings]:
         covered |= {inner for preset in specs[name].presets.values() for inner in preset}
@@ -486,6 +487,8 @@ def _typed(raw: object, spec: SettingSpec, origin: Origin) -> SettingValue | Non
         case "version":
             return raw if isinstance(raw, str) and _is_version(raw) else None
         case "text":
+            if raw is False and spec.default == "none":
+                return "none"
             found = _stages(raw, spec) if spec.nested and isinstance(raw, list) else raw
             return found if isinstance(found, str) else None
 
@@ -529,7 +532,7 @@ def _list(raw: object, spec: SettingSpec, origin: Origin) -> tuple[str, ...] | N
         return tuple(part for part in re.split(r"[\s,\[\]'\"]+", raw) if part)
     if isinstance(raw, list) and all(isinstance(item, str | int) and not isinstance(item, bool) for item in raw):
         return tuple(str(item) for item in raw)
-    if spec.scalar and isinstance(raw, int) and not isinstance(raw, bool):
+    if isinstance(raw, int) and not isinstance(raw, bool):
         return (str(raw),)
     return None
 

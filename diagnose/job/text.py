@@ -337,6 +337,10 @@ class JobText:
         try:
             data = strict_yaml.load(self.text, repeated)
         except (strict_yaml.YamlError, ValueError) as error:  # a scalar that YAML takes for a date or a number and Python does not
+            tag = re.search(r"constructor for the tag '(!\w[^']*)'.*line (\d+)", str(error))
+            if tag is not None:
+                what = f"holds {tag[1]} in line {tag[2]}, a tag that only its own program knows"
+                raise job_error(self.source, what, "Put what it stands for in its place.") from error
             raise job_error(self.source, f"is not valid YAML: {error}", "Correct the YAML.") from error
         if not isinstance(data, dict) or not data:
             what = f"must hold a map of settings, but holds {type_name(data)}"

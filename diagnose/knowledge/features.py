@@ -24,6 +24,7 @@ class _Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The whole file; every name that the program asks for has to be there."""
 
     narrow_gemm: Feature
+    fp4_gemm: Feature
     wide_gemm: Feature
     fused_router: Feature
     fused_permutation: Feature

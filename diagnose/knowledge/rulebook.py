@@ -82,6 +82,13 @@ class CauseSpec(Strict, frozen=True, kw_only=True):
     outranks: bool = False
 
 
+class LateSpec(CauseSpec, frozen=True, kw_only=True):
+    """How it begins instead `when` the finding makes one rank late: its bound is then at least what the others wait for that (`saves`)."""
+
+    when: Condition
+    saves: Formula
+
+
 class Rule(Strict, frozen=True, kw_only=True):
     """One bad pattern; trace_rules/README.md explains the fields."""
 
@@ -100,6 +107,7 @@ class Rule(Strict, frozen=True, kw_only=True):
     examples: Examples
     saves: Formula | None = None
     cause: CauseSpec | None = None
+    late: LateSpec | None = None
     severity: Level | Severity | None = None
     fixes: tuple[str, ...] = ()
     first: dict[str, Condition] = msgspec.field(default_factory=dict)
@@ -549,16 +557,12 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
             ([] if rule.wall in (*book.walls.walls, CAPTURE) else [f"wall: unknown wall {rule.wall}"])
             + [f"evidence: unknown name {name}" for name in rule.evidence if name not in units]
             + [f"fixes: unknown fix {name}" for name in rule.fixes if name not in book.fixes]
-            + [f"first: {name} is none of the rule's fixes" for name in rule.first if name not in rule.fixes]
+            + [f"first: unknown fix {name}" for name in rule.first if name not in book.fixes]
             + [f"where: unknown place {name}" for name in rule.where if name not in places]
             + [f"examples: unknown name {name}" for name in sorted(names) if name not in units]
             + [f"summary: {problem}" for problem in templates.problems(rule.summary, bound_units)]
-            + ([f"cause.say: {problem}" for problem in templates.problems(rule.cause.say, bound_units)] if rule.cause else [])
-            + (
-                [f"cause.of: unknown wall {rule.cause.of}"]
-                if rule.cause and rule.cause.of and rule.cause.of not in book.walls.walls
-                else []
-            )
+            + [f"cause: {problem}" for one in (rule.cause, rule.late) if one for problem in templates.problems(one.say, bound_units)]
+            + [f"cause.of: unknown wall {one.of}" for one in (rule.cause, rule.late) if one and one.of and one.of not in book.walls.walls]
         )
         if wrong:
             raise rule_error(labels[key], wrong[0], files[labels[key]])

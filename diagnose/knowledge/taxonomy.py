@@ -16,6 +16,7 @@ import importlib.resources
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Literal, TypeVar, get_args
@@ -247,6 +248,17 @@ class Taxonomy:
     def marked_contexts(self, mark: ContextMark) -> list[str]:
         """Ids of the contexts that carry the mark."""
         return [context.id for context in self.contexts if mark in context.marks]
+
+    def lines(self, *entries: tuple[str, ...]) -> Lines:
+        """The lines of words of these entries, ready to be looked up in; made once, however many captures are read by them."""
+        known = self._lines.get(entries)
+        if known is None:
+            known = self._lines[entries] = Lines(entries, self.sets)
+        return known
+
+    @cached_property
+    def _lines(self) -> dict[tuple[tuple[str, ...], ...], Lines]:
+        return {}
 
 
 class HostRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

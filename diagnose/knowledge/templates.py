@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 Value = int | float | bool | str | tuple[str, ...] | None
 _FIELD = re.compile(r"\{([a-z0-9_]+)(?::([a-z]+))?\}")
+_OPTIONAL = re.compile(r"\[\[(.*?)\]\]")
 _SHOWN = re.compile(_FIELD.pattern + r"( (?:ms|µs|GiB))?")
 _UNITS: Mapping[str, tuple[str, ...]] = {
     "ms": ("ns",),
@@ -62,7 +63,13 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
 
 
 def fill(template: str, values: Mapping[str, Value]) -> str:
-    """`template` with its fields filled in; what is not known says so, without the unit behind it."""
+    """`template` with its fields filled in; what is not known says so, without the unit behind it.
+
+    What stands in `[[…]]` is left out where one of its fields is not known.
+    """
+
+    def segment(match: re.Match[str]) -> str:
+        return match[1] if all(values.get(name) is not None for name, _ in _FIELD.findall(match[1])) else ""
 
     def shown_value(match: re.Match[str]) -> str:
         value = values.get(match.group(1))
@@ -72,7 +79,7 @@ def fill(template: str, values: Mapping[str, Value]) -> str:
         shown = numeric(float(value)) if numeric is not None and not isinstance(value, str | tuple) else _text(value)
         return shown + (match.group(3) or "")
 
-    return _SHOWN.sub(shown_value, template)
+    return _SHOWN.sub(shown_value, _OPTIONAL.sub(segment, template))
 
 
 def problems(template: str, units: Mapping[str, str]) -> list[str]:

@@ -19,6 +19,8 @@ from typing import Any, cast
 import msgspec
 import polars as pl
 
+from diagnose.model.trace import NAMING_NS
+
 Number = int | float | str | None
 _NULL = msgspec.Raw(b"null")
 
@@ -304,7 +306,7 @@ _HALF = ("B", "E")
 _VERSION = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
 # Python frames that name a module, the garbage collector, recomputation or a training framework's phase. The others (two
 # thirds of a trace with stacks) would cost memory and tell no measure anything.
-_FRAME = re.compile(
+FRAME = re.compile(
     r"^nn\.Module: |^<built-in (?:function|method) collect\b|(?:^|/)gc\.py\("
     r"|checkpoint\w*\.py\(\d+\): (?:\w*unpack\w*|\w*checkpoint\w*|forward|backward)$"
     r"|recompute|(?:^|/)(?:megatron|transformer_engine|deep_ep|deepspeed)/|(?:^|/)torch/optim/|dataloader\.py\("
@@ -356,7 +358,8 @@ class Columns:
         self.part = part = Part()
         self._names = names = Lookup(lambda text: append(part.names, text or ""))
         self._calls = Lookup(lambda text: names[_VERSION.sub("", text or "")])
-        self._frame_names = Lookup(lambda text: names[_FOLDER.sub("", text)] if text and _FRAME.search(text) else None)
+        self._frame_names = Lookup(lambda text: names[_FOLDER.sub("", text or "")])
+        self._telling = Lookup(lambda text: bool(text and FRAME.search(text)))
         self._payloads = Lookup(lambda payload: append(part.payloads, payload))
         self._threads = Lookup(thread_number)
         self._sync_kinds = Lookup(sync_kind)
@@ -506,11 +509,14 @@ class Columns:
         self.part.frames[table].append(pl.DataFrame([*times(group), self._ids("text_id", self._names, group)]))
 
     def _python(self, table: str, group: list[Any]) -> None:
-        lookup = self._frame_names
-        kept = [event for event in group if lookup[event.name] is not None]
+        telling, exact = self._telling, isinstance(group[0], ExactEvent)  # of exact texts most are told short by their beginning
+        kept = [
+            event for event in group if telling[event.name] or ((not exact or bytes(event.dur)[:3].isdigit()) and _names_a_pause(event))
+        ]
         self.part.refused["not_needed", table] += len(group) - len(kept)
         if kept:
-            self.part.frames[table].append(pl.DataFrame([self._thread_column(kept), *times(kept), self._ids("text_id", lookup, kept)]))
+            texts = self._ids("text_id", self._frame_names, kept)
+            self.part.frames[table].append(pl.DataFrame([self._thread_column(kept), *times(kept), texts]))
 
     def _waits(self, table: str, group: list[Any]) -> None:
         kinds = [self._sync_kinds[(event.args and event.args.sync_kind) or event.name] for event in group]
@@ -562,6 +568,15 @@ def append(values: list[Any], value: object) -> int:
 def arguments(group: Iterable[Event | ExactEvent]) -> list[Args]:
     """The arguments of each event, empty ones where it has none."""
     return [event.args or NO_ARGS for event in group]
+
+
+def _names_a_pause(frame: Event | ExactEvent) -> bool:
+    """Whether a frame lasts long enough, and is no function that is built in (a lock, a socket): its caller tells more."""
+    try:
+        lasts = float(cast("float", frame.dur)) >= NAMING_NS / 1000
+    except (TypeError, ValueError):  # no duration, or none that can be read
+        return False
+    return lasts and frame.name is not None and not frame.name.startswith("<built-in")
 
 
 def payload(a: Args) -> Payload:

@@ -12,7 +12,7 @@ import polars as pl
 from diagnose.errors import ForeignInputError
 from diagnose.knowledge.environment import EnvironmentRules, RawEnvironment, environment, without_private
 from diagnose.load.conform import RawTable, RawTrace
-from diagnose.load.kineto_columns import CATEGORIES, OUT_OF_MEMORY, PAYLOAD_COLUMNS, Part, integer
+from diagnose.load.kineto_columns import CATEGORIES, FRAME, OUT_OF_MEMORY, PAYLOAD_COLUMNS, Part, integer
 from diagnose.model.environment import EnvironmentItem
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import PAYLOADS, CopyKind, Device, OpKind, Provenance, RangeKind, Rank, RankSource, WaitKind
@@ -192,6 +192,9 @@ def _ranges(frame: pl.DataFrame, meaning: str, table: str, names: pl.DataFrame, 
             .then(pl.lit("comms", dtype=RangeKind))
             .otherwise(kind)
         )
+    if meaning == "python":
+        telling = names.filter(pl.col("text").str.contains(FRAME.pattern))["id"].implode()
+        kind = pl.when(pl.col("text_id").is_in(telling)).then(kind).otherwise(pl.lit("frame", dtype=RangeKind))
     return whole.with_columns(kind.alias("kind")), ledger
 
 

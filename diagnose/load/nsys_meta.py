@@ -239,7 +239,7 @@ def gpu_rows(source: Source, used: Sequence[tuple[int, int, int]]) -> list[tuple
                 row for row in fitting if whole(row.get("smCount", row.get("numMultiprocessors"))) and whole(row.get("computeMajor", 1))
             ] or fitting
         models = {text(row.get("name")) for row in fitting}
-        certain = bool(mapped) or (len(fitting) == 1 and len(by_ordinal[device]) == 1)
+        certain = bool(mapped) or (len(fitting) == 1 and (len(by_ordinal[device]) == 1 or len(gpus) == 1))
         out.append((fitting[0] if len(models) == 1 else {}, certain))
     return out
 

@@ -16,7 +16,7 @@ import polars as pl
 from diagnose.errors import InputError
 from diagnose.load.conform import RawTable
 from diagnose.model.ledger import Ledger
-from diagnose.model.trace import CopyKind, OpKind, WaitKind
+from diagnose.model.trace import CopyKind, OpKind, RangeKind, WaitKind
 
 # How a column is wanted: whole numbers as Int64, measures as Float64, texts as String, payloads as Binary.
 ColumnType = Literal["int", "real", "text", "bytes"]
@@ -36,11 +36,12 @@ EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 OVERHEAD = "CUPTI_ACTIVITY_KIND_OVERHEAD"
 PROFILER_OVERHEAD = "PROFILER_OVERHEAD"
 NVTX = "NVTX_EVENTS"
+OSRT = "OSRT_API"
 STRINGS = "StringIds"
 
 # Any one of these makes a database an export of Nsight Systems.
 EVENT_TABLES = (
-    KERNEL, MEMCPY, MEMSET, GRAPH, RUNTIME, DRIVER, SYNC, EVENT, NVTX, "OSRT_API", "COMPOSITE_EVENTS", "SCHED_EVENTS", "GPU_METRICS",
+    KERNEL, MEMCPY, MEMSET, GRAPH, RUNTIME, DRIVER, SYNC, EVENT, NVTX, OSRT, "COMPOSITE_EVENTS", "SCHED_EVENTS", "GPU_METRICS",
 )  # fmt: skip
 META_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE", STRINGS, "ProcessStreams", "TARGET_INFO_SESSION_START_TIME")
 
@@ -135,6 +136,10 @@ def damaged(name: str, reason: str) -> InputError:
 NO_VALUE = 0xFFFFFFFF  # CUPTI's "none" in stream and event ids
 NO_KEY = -(2**62)  # stands for a missing name id, so that every row has a key
 _THREAD_BITS = 1 << 24  # globalTid = process bits, then 24 bits of thread id
+
+LONG_SYSTEM_NS = (
+    500_000  # this project's choice: calls of the operating system that may name a pause last half of it; there are very many short ones
+)
 
 MEMORY_USAGE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 METRICS = "GPU_METRICS"
@@ -269,6 +274,18 @@ def _calls(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _system(frame: pl.DataFrame) -> pl.DataFrame:
+    """The long calls of the operating system's libraries, as ranges."""
+    return frame.filter(pl.col("end") - pl.col("start") >= LONG_SYSTEM_NS).select(
+        process_of("globalTid"),
+        pl.col("globalTid").alias("thread"),
+        pl.col("start"),
+        pl.col("end"),
+        pl.lit("system", dtype=RangeKind).alias("kind"),
+        pl.col("nameId").fill_null(NO_KEY).alias("key"),
+    )
+
+
 def _wait(kind: pl.Expr, start: pl.Expr, end: pl.Expr, sync_id: pl.Expr) -> list[pl.Expr]:
     return [
         process_of("globalPid"),
@@ -393,7 +410,10 @@ def read_operations(source: Source, ledger: Ledger) -> tuple[list[Events], Ledge
 
 
 def read_others(source: Source, ledger: Ledger) -> tuple[list[Events], Ledger]:
-    """API calls, synchronisations, stream waits and event records, and memory usage (nsys profile --cuda-memory-usage=true)."""
+    """API calls, long ones of the operating system, synchronisations, stream waits and event records, and memory usage.
+
+    The last is recorded by nsys profile --cuda-memory-usage=true.
+    """
     kinds = source.small("ENUM_CUDA_DEV_MEM_EVENT_OPER")
     released = [row["id"] for row in kinds if "DEALLOC" in str(row.get("name", "")).upper() and isinstance(row.get("id"), int)]
     return _read_all(
@@ -401,6 +421,7 @@ def read_others(source: Source, ledger: Ledger) -> tuple[list[Events], Ledger]:
         ledger,
         ("calls", RUNTIME, _CALL, _calls, "api"),
         ("calls", DRIVER, _CALL, _calls, "api"),
+        ("ranges", OSRT, {name: kind for name, kind in _CALL.items() if name != "correlationId"}, _system, "api"),
         ("waits", SYNC, _WAIT, _waits, ""),
         ("waits", EVENT, _RECORD, _records, ""),
         ("memory", MEMORY_USAGE, _USAGE, _usage(int(str((released or [1])[0]))), ""),

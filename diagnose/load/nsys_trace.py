@@ -285,7 +285,7 @@ def _resolved(
     named: list[Events] = []
     while read.tables:
         done, ledger = _with_names(read.tables.pop(0), found, ledger)
-        if read.ranges is not None and done.schema == "ranges":
+        if read.ranges is not None and done.table == NVTX:
             frame, payloads, members = nsys_nvtx.read_payloads(source, read.ranges, done.frame, found.names)
             done = replace(done, frame=frame)
         named.append(done)

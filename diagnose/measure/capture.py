@@ -17,6 +17,7 @@ from diagnose.measure.device import DeviceMeasure, check_identities, device_work
 from diagnose.measure.facts import trace_facts
 from diagnose.measure.host import attribute, kept_ranges
 from diagnose.measure.phases import start_up
+from diagnose.measure.sharing import guests, named, shared, trains, without
 from diagnose.measure.step_classes import user_ranges
 from diagnose.measure.step_host import step_ranges
 from diagnose.measure.steps import STEP_RANGE, find_steps, model_work
@@ -86,10 +87,14 @@ def measure(
     classified = classify(trace, launches, knowledge.taxonomy, absent)
     ledger = trace.ledger.note("no_launch", "ops", launches.frame["issued"].null_count())
     ledger = ledger.note("duplicate_launch", "calls", launches.duplicates)
-    begun, steps = {}, {}
+    begun, steps, training, on_shared = {}, {}, {}, {}
+    sharing = shared(trace.devices)
     for rank, device, work in device_work(trace, launches, classified):
+        if (rank, device) in sharing:
+            training[rank, device], on_shared[rank, device] = trains(work), work.select("start", "end")
         begun[rank, device] = found = start_up(trace, work, rank, knowledge.hosts)
         steps[rank, device] = find_steps(trace, work, rank, knowledge.hosts.steps, model_work(knowledge.buckets), step_range, found)
+    hosted = guests(sharing, training)
     if step_range and not any(found.anchor.startswith(STEP_RANGE) for found in steps.values()):
         raise _unmarked(trace, step_range)
     marks = {rank: user_ranges(trace, rank) for rank, _ in steps}
@@ -97,6 +102,8 @@ def measure(
     trace = replace(trace, ranges=kept_ranges(trace, knowledge.hosts))  # only the host's ranges are still needed
     devices: list[DeviceMeasure] = []
     for rank, device, work in device_work(trace, launches, classified):  # again, so that one device's operations are held at a time
+        if (rank, device) in hosted:
+            continue
         one = measure_device(
             trace,
             work,
@@ -108,6 +115,7 @@ def measure(
             begun=begun[rank, device],
             marks=marks[rank],
             around=around[rank, device],
+            others={named(trace, other): on_shared[other, seen] for other, seen in sharing.get((rank, device), ())},
             replay=replay,
             most=most,
         )
@@ -118,7 +126,7 @@ def measure(
         devices.append(one)
     return Measured(
         provenance=trace.provenance,
-        ranks=trace.ranks,
+        ranks=without(trace.ranks, hosted, steps),
         ledger=ledger,
         devices=tuple(devices),
         facts=trace_facts(trace, devices, knowledge, ranks_captured=0),

@@ -29,13 +29,14 @@ from diagnose.measure.phases import StartUp, with_first_steps
 from diagnose.measure.replay.build import graph_of
 from diagnose.measure.replay.excerpt import cut, excerpt
 from diagnose.measure.replay.graph import Graph, Kept, kept
+from diagnose.measure.sharing import taken
 from diagnose.measure.slowing import slowing
 from diagnose.measure.step_classes import Classes, step_classes, user_ranges
 from diagnose.measure.step_host import step_ranges
 from diagnose.measure.steps import StepWindows, inside_windows, per_window
 from diagnose.measure.timeline import DrawnStep, timeline
 from diagnose.measure.waits.dependencies import resolve_waits
-from diagnose.measure.waits.host_costs import host_costs, unexplained_calls
+from diagnose.measure.waits.host_costs import host_costs, late_range, unexplained_calls
 from diagnose.measure.waits.leads import claims, host_limited, recompute_restart
 from diagnose.measure.waits.stalls import Causes, blocking, stalls
 from diagnose.model.statistics import integer_median
@@ -218,6 +219,7 @@ class DeviceMeasure:
     timeline: DrawnStep
     moe_layer: tuple[LayerPass, ...]
     listed: PerStep
+    others: str | None = None  # the processes that are no ranks and work on the same GPU, as a sentence names them
     kept: Kept | None = None  # its graph, only where asked for
 
     @property
@@ -280,12 +282,14 @@ def measure_device(
     begun: StartUp | None = None,
     marks: pl.DataFrame | None = None,
     around: pl.DataFrame | None = None,
+    others: Mapping[str, pl.DataFrame] | None = None,
     replay: bool = False,
     most: Report | None = None,
 ) -> DeviceMeasure:
     """Measure one device. `replay`: whether its graph is built, of all kept steps or (`most`) of as many as a report replays.
 
-    `work` as `device_work` gives it, `steps` as `find_steps`, `begun` as `start_up`, `marks` as `user_ranges`, `around` as `step_ranges`.
+    `work` as `device_work` gives it, `steps` as `find_steps`, `begun` as `start_up`, `marks` as `user_ranges`, `around` as `step_ranges`;
+    `others`: the operations of other processes on the same GPU, by their names.
     """
     info = next((one for one in trace.devices if (one.rank, one.device) == (rank, device)), None)
     windows, classes = steps.frame, classified.classes
@@ -302,8 +306,12 @@ def measure_device(
     waits = resolve_waits(told, of_events, memory_waits=len(of_memory))
     found = stalls(work, windows, waits, host)
     times = budget(ran, found, work, windows, trace.provenance.origin_ns)
+    own_marks = user_ranges(trace, rank) if marks is None else marks
     why = Causes(
-        blocking=blocking(found, work, classes), host=host_costs(found, host, trace), unexplained=unexplained_calls(found, host, trace)
+        blocking=blocking(found, work, classes),
+        host=host_costs(found, host, trace),
+        unexplained=unexplained_calls(found, host, trace),
+        late_range=late_range(found, own_marks, windows, trace.names),
     )
     transport = CommunicationTimes(by_kind=by_kind(ran, inside, windows, classes, why.blocking), beside=beside_compute(ran, windows))
     used = usage(inside, ran, windows, classified, trace)
@@ -329,7 +337,7 @@ def measure_device(
         ),
         steps=steps,
         start_up=None if begun is None else with_first_steps(begun, work, windows),
-        classes=step_classes(times.per_step, counted, found, user_ranges(trace, rank) if marks is None else marks, trace.names),
+        classes=step_classes(times.per_step, counted, found, inside, own_marks, trace.names),
         budget=times,
         split=split(found, ran, work, windows, classified.buckets),
         causes=why,
@@ -342,6 +350,7 @@ def measure_device(
             recompute_restart(found, work, windows, host, memory.recompute),
             slowing(inside, windows, [bucket for bucket, spec in knowledge.buckets.items() if spec.data_dependent]),
             contention(beside, windows, ran.together(ran.mask(is_role("compute")), ran.mask(is_role("transport")), windows)),
+            taken(windows, list((others or {}).values())),
         ),
         memory=memory,
         occupancy=occupancy(inside, trace.names["text"], info, limits(info, knowledge.rulebook.platforms.sm_limits)),
@@ -351,6 +360,7 @@ def measure_device(
         ),
         moe_layer=moe_layer(inside, classes),
         listed=listed_per_step(times, used, transport, why),
+        others=", ".join(others) if others else None,
     )
     replayed = (windows if most is None else excerpt(work, windows, most.operations, most.one_step)) if replay else windows.clear()
     if replayed.is_empty():

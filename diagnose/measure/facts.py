@@ -36,7 +36,7 @@ def feature_facts(one: DeviceMeasure, communication: Sequence[Communication], fe
         "expert_exchange_nccl_share": _nccl_share(communication, "expert"),
         **{f"{prefix}_typical_ns": _typical_length(one, kind) for kind, prefix in _OVERLAPPED if kind != "data"},
         "tensor_parallel_nccl_share": _nccl_share(communication, "tensor"),
-        "low_precision_gemm_share": _low_precision_share(one, features),
+        **_low_precision_shares(one, features),
         "fused_router_kernels_per_step": _kernels_of(one, features["fused_router"], ROUTER),
         "fused_permutation_kernels_per_step": _kernels_of(one, features["fused_permutation"], DISPATCH),
         "fused_exchange_kernels_per_step": _kernels_of(one, features["fused_exchange"], EXPERT_GEMM),
@@ -103,18 +103,20 @@ def _nccl_share(communication: Sequence[Communication], kind: CommKind) -> float
     return sum(row.busy_ns for row in own if row.backend == "nccl") / busy if busy else None
 
 
-def _low_precision_share(one: DeviceMeasure, features: Features) -> float | None:
-    """Share of GEMM work in FP8 or FP4, among the kernels whose names tell their operands; None where less than half of the work does."""
+def _low_precision_shares(one: DeviceMeasure, features: Features) -> dict[str, float | None]:
+    """Shares of GEMM work in FP8 or FP4, and in FP4, among the kernels whose names tell their operands; None where less than half of the
+    work does.
+    """
     gemms = one.usage.names.filter(
         pl.col("bucket").cast(pl.String).is_in([DENSE_GEMM, EXPERT_GEMM])
         & pl.col("operation").cast(pl.String).is_in(["gemm", "grouped_gemm"])  # not what comes after a product
     )
     names = gemms["name"].drop_nulls().unique().to_list()
     narrow = matching(features["narrow_gemm"], names)
-    wide = matching(features["wide_gemm"], names) - narrow
-    low, high = _work(gemms, narrow), _work(gemms, wide)
-    told = low + high
-    return low / told if told and 2 * told >= int(gemms["work_ns"].sum()) else None
+    told = _work(gemms, narrow | matching(features["wide_gemm"], names))
+    known = told and 2 * told >= int(gemms["work_ns"].sum())
+    shares = {"low_precision_gemm_share": narrow, "fp4_gemm_share": narrow & matching(features["fp4_gemm"], names)}
+    return {name: _work(gemms, own) / told if known else None for name, own in shares.items()}
 
 
 def _work(frame: pl.DataFrame, names: frozenset[str]) -> int:
@@ -163,7 +165,7 @@ _OF_CALLS = (
 _OF_GC_RANGES = ("gc_ns", "gc_ranges_per_step")
 _OF_OVERHEAD = ("host_gap_profiler_ns",)
 _OF_PINNED = ("pageable_copy_ns",)
-_OF_BYTES = ("copy_h2d_bytes", "copy_d2h_bytes", "copy_d2h_forward_bytes")
+_OF_BYTES = ("copy_h2d_bytes", "copy_d2h_bytes", "copy_d2h_rare_share", "copy_d2h_forward_bytes")
 
 
 def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledge) -> dict[str, FactValue]:
@@ -181,6 +183,9 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         **_kernels(one),
         **_memory(one, records),
         "host_pauses": _pauses(one),
+        "launch_starved_range": one.causes.late_range,
+        "other_processes": one.others,
+        "copy_d2h_rare_share": _rare_share(one.counts["copy_d2h_bytes"]),
         "unexplained_wait_calls": _unexplained(one),
         **feature_facts(one, records.communication, knowledge.features),
         "gpu_name": one.info.name if one.info else None,
@@ -199,6 +204,11 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
 def _share(part: FactValue, whole: int | None) -> float | None:
     """None where either is not known, or the whole is nought."""
     return part / whole if isinstance(part, int | float) and whole else None
+
+
+def _rare_share(values: pl.Series) -> float | None:
+    """Share of the sum over the steps that goes beyond the usual step's (median)."""
+    return _share(int((values - step_median(values)).clip(lower_bound=0).sum()), int(values.sum()))
 
 
 def _columns(one: DeviceMeasure, names: Collection[str]) -> dict[str, pl.Series]:

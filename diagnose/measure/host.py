@@ -10,11 +10,10 @@ from diagnose.knowledge.features import Features, matching
 from diagnose.knowledge.taxonomy import HostRole, HostRules, union
 from diagnose.measure.steps import inside_windows
 from diagnose.model.intervals import merge, sweep
-from diagnose.model.trace import Trace
+from diagnose.model.trace import NAMING_NS, Trace
 
 # This project's choice: a host that polls goes quiet this soon after the launch and calls again this soon after the kernel's end
 POLL_REACH_NS = 30_000
-NAMING_NS = 500_000  # this project's choice: a range that names a long pause (1 ms or more) covers half of it
 
 # Bits of the host's state.
 ALLOCATOR, WAITING, SYNC, GC, FIRST_USE, LOADING, MESSAGES = 1, 2, 4, 8, 16, 32, 64
@@ -29,7 +28,7 @@ class HostActivity:
     `blocked`: synchronising calls with start,
     end, awaited_end and the awaited operation (op row, null when nothing was awaited), sorted by start. `named`: the allocator and
     synchronising calls (start, end, name_id, cause). `python`: whether the process runs Python. `long`: calls and ranges that last long
-    enough to name a pause, those that mark steps left out (start, end, name_id, call: whether it is one), by start.
+    enough to name a pause, those that mark steps left out (start, end, name_id, call and frame: whether it is one), by start.
     """
 
     state: pl.DataFrame
@@ -212,7 +211,9 @@ def _meaning(trace: Trace, rules: HostRules, *meanings: str) -> pl.Series:
 def _ranges(trace: Trace, rank: int, rules: HostRules, meaning: str) -> pl.DataFrame:
     """Ranges of a rank that show what the host does: start, end, thread, name_id."""
     return (
-        trace.ranges.filter((pl.col("rank") == rank) & pl.col("text_id").is_in(_meaning(trace, rules, meaning).implode()))
+        trace.ranges.filter(
+            (pl.col("rank") == rank) & (pl.col("kind") != "frame") & pl.col("text_id").is_in(_meaning(trace, rules, meaning).implode())
+        )
         .select("start", "end", "thread", pl.col("text_id").alias("name_id"))
         .filter(pl.col("end") > pl.col("start"))
     )
@@ -227,8 +228,14 @@ def _long(trace: Trace, rank: int, threads: pl.Series, calls: pl.DataFrame, rule
     lasting = pl.col("end") - pl.col("start") >= NAMING_NS
     return pl.concat(
         [
-            calls.filter(lasting).select("start", "end", "name_id", pl.lit(value=True).alias("call")),
-            ranges.filter(lasting).select("start", "end", pl.col("text_id").alias("name_id"), pl.lit(value=False).alias("call")),
+            calls.filter(lasting).select("start", "end", "name_id", pl.lit(value=True).alias("call"), pl.lit(value=False).alias("frame")),
+            ranges.filter(lasting).select(
+                "start",
+                "end",
+                pl.col("text_id").alias("name_id"),
+                pl.lit(value=False).alias("call"),
+                (pl.col("kind") == "frame").alias("frame"),
+            ),
         ]
     ).sort("start", "end", descending=[False, True])
 
@@ -241,14 +248,20 @@ def python_seen(trace: Trace, features: Features) -> bool:
     return bool(matching(features["python"], names))
 
 
-def host_counts(host: HostActivity, windows: pl.DataFrame) -> pl.DataFrame:
-    """Index and counts per step, by the host's clock; what lies before the first or after the last step counts to those."""
-    open_ended = windows.with_columns(
-        pl.when(pl.int_range(pl.len()) == 0).then(pl.lit(-(2**62))).otherwise("start").alias("start"),
-        pl.when(pl.int_range(pl.len()) == pl.len() - 1).then(pl.lit(2**62)).otherwise("end").alias("end"),
+def host_counts(host: HostActivity, inside: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Index and counts per step, by the host's clock.
+
+    The host is ahead of the device: the first step begins with its first launch, and the last ends once both are done with it. `inside`:
+    the operations in the steps.
+    """
+    launches = inside.select(pl.col("call_start").min().alias("begin"), pl.col("issued").max().alias("done"))
+    first, last = pl.int_range(pl.len()) == 0, pl.int_range(pl.len()) == pl.len() - 1
+    hosted = windows.sort("start").with_columns(
+        pl.when(first).then(pl.min_horizontal("start", pl.lit(launches["begin"][0]))).otherwise("start").alias("start"),
+        pl.when(last).then(pl.max_horizontal("end", pl.lit(launches["done"][0]))).otherwise("end").alias("end"),
     )
     return (
-        inside_windows(host.named, open_ended)
+        inside_windows(host.named, hosted)
         .group_by("index")
         .agg(
             (pl.col("cause") == cause).sum().alias(name)

@@ -394,7 +394,7 @@ def step_counts(
         )
     )
     chained = pointwise_chains(inside, traits[CAST])
-    hosted, gaps = host_counts(host, windows), long_gaps(found, overhead)
+    hosted, gaps = host_counts(host, inside, windows), long_gaps(found, overhead)
     table = per_window(windows, by_ops, _busy(inside, windows, traits), chained, hosted, gaps)
     return table.with_columns(pl.exclude("index", *_MAY_LACK).fill_null(0))
 

@@ -66,11 +66,13 @@ def start_up(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> S
 
 
 def with_first_steps(begun: StartUp, work: pl.DataFrame, windows: pl.DataFrame) -> StartUp:
-    """The same with what computed between start-up and the first of the kept steps, where it took longer than a step.
+    """The same beside the kept steps: no more lies before them than what they leave out, and what computed between start-up and the first.
 
-    First steps pay more.
+    That is told where it took longer than a step: first steps pay more.
     """
     first = int(windows["start"].min())  # type: ignore[arg-type]
+    outside = (first - (int(work["end"].max()) - begun.span_ns)) / begun.span_ns  # type: ignore[arg-type]
+    begun = replace(begun, before=min(begun.before, max(outside, 0.0)))
     end = max((phase.end_ns for phase in begun.phases if phase.start_ns < first), default=None)
     if end is None or first - end <= LONGER_FIRST * float((windows["end"] - windows["start"]).median() or 0):  # type: ignore[arg-type]
         return begun
@@ -167,7 +169,7 @@ def _compilations(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules)
         pl.col("id").alias("text_id"), pl.col("text").alias("name")
     )
     return (
-        trace.ranges.filter((pl.col("rank") == rank) & pl.col("thread").is_in(threads.implode()))
+        trace.ranges.filter((pl.col("rank") == rank) & (pl.col("kind") != "frame") & pl.col("thread").is_in(threads.implode()))
         .join(ids, on="text_id", how="inner")
         .filter(pl.col("end") - pl.col("start") >= rules.start_up.long_call_ns)
         .select(list(_COSTS))

@@ -49,6 +49,8 @@ def slowing(inside: pl.DataFrame, windows: pl.DataFrame, uneven: Collection[str]
     slower = (pl.col("last") > LEAST_SLOWING * pl.col("first")) & (pl.col("middle") >= pl.col("first"))
     if int(usual.filter(slower)["work"].sum()) < ALIKE * work:
         return pl.DataFrame({"index": steps, "slowed_ns": pl.Series([0] * len(steps), dtype=pl.Int64)})
-    longer = steady.join(usual, on=_SHAPE, nulls_equal=True).select("index", (pl.col("ns") - pl.col("first")).alias("over"))
-    summed = longer.group_by("index").agg(pl.col("over").sum().round().cast(pl.Int64).clip(lower_bound=0).alias("slowed_ns"))
+    told = steady.join(usual, on=_SHAPE, nulls_equal=True).group_by("index").agg(pl.col("ns").sum(), pl.col("first").sum())
+    every = compute.group_by("index").agg(pl.col("ns").sum().alias("all"))  # a slow GPU is slow for the kernels that tell nothing too
+    over = ((pl.col("ns") - pl.col("first")) * pl.col("all") / pl.col("ns")).round().cast(pl.Int64).clip(lower_bound=0)
+    summed = told.join(every, on="index").select("index", over.alias("slowed_ns"))
     return pl.DataFrame({"index": steps}).join(summed, on="index", how="left").fill_null(0)

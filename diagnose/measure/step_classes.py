@@ -65,11 +65,17 @@ def user_ranges(trace: Trace, rank: int) -> pl.DataFrame:
     )
 
 
-def step_classes(per_step: pl.DataFrame, counts: pl.DataFrame, found: Stalls, marks: pl.DataFrame, names: pl.DataFrame) -> Classes:
+def step_classes(
+    per_step: pl.DataFrame, counts: pl.DataFrame, found: Stalls, inside: pl.DataFrame, marks: pl.DataFrame, names: pl.DataFrame
+) -> Classes:
     """Tell the steps of one device apart.
 
-    `per_step`: the budget of each step; `counts`: compute_kernels of each; `marks`: as `user_ranges`; `names`: of the trace.
+    `per_step`: the budget of each step; `counts`: compute_kernels of each; `inside`: the operations in the steps, with index; `marks`: as
+    `user_ranges`; `names`: of the trace.
     """
+    launched = inside.filter(pl.col("call_start").is_not_null()).select(
+        "index", "call_start", (pl.col("end") - pl.col("start")).alias("ns")
+    )
     steps = per_step.select("index", "window_ns", *PARTS).with_columns(
         counts["compute_kernels"].alias("kernels"), (pl.col("host_work_ns") - pl.col("first_use_ns")).alias("host_work_ns")
     )
@@ -78,12 +84,12 @@ def step_classes(per_step: pl.DataFrame, counts: pl.DataFrame, found: Stalls, ma
     records = [StepClass(n=main.height, duration_ns=_mean(main, "window_ns"), differs_by=None, steps=tuple(main["index"].to_list()))]
     longer = [part for part in others if _mean(part, "window_ns") > _mean(main, "window_ns")]
     for part in others:
-        inside = _enclosing(part, main, found, marks, names) if any(part is one for one in longer) else None
+        where = _enclosing(part, main, found, launched, marks, names) if any(part is one for one in longer) else None
         records.append(
             StepClass(
                 n=part.height,
                 duration_ns=_mean(part, "window_ns"),
-                differs_by=_difference(part, main, inside, last=int(steps["index"][-1])),
+                differs_by=_difference(part, main, where, last=int(steps["index"][-1])),
                 steps=tuple(part["index"].to_list()),
             )
         )
@@ -98,7 +104,7 @@ def step_classes(per_step: pl.DataFrame, counts: pl.DataFrame, found: Stalls, ma
             each_ns=excess // together.height,
             per_step_ns=excess // steps.height,
             cause=_difference(together, main, None, last=None),
-            range=_enclosing(together, main, found, marks, names),
+            range=_enclosing(together, main, found, launched, marks, names),
         ),
     )
 
@@ -139,32 +145,56 @@ def _difference(part: pl.DataFrame, main: pl.DataFrame, inside: str | None, last
     return f"{by / 1e6:+.1f} ms with {work}{': ' + parts if parts else ''}{where}"
 
 
-def _enclosing(part: pl.DataFrame, main: pl.DataFrame, found: Stalls, marks: pl.DataFrame, names: pl.DataFrame) -> str | None:
-    """The user's range inside which the host held compute up, or was held by what compute waited for, longer than in the usual steps.
+def _enclosing(
+    part: pl.DataFrame, main: pl.DataFrame, found: Stalls, launched: pl.DataFrame, marks: pl.DataFrame, names: pl.DataFrame
+) -> str | None:
+    """The user's range inside which the host held compute up (or was held by what compute waited for), or launched more work, for longer
+    than in the usual steps.
 
-    Of ranges that enclose about as much the shortest says most; one that is a step itself says nothing. None where none encloses half of
-    what the steps take longer.
+    Of ranges that enclose about as much the shortest says most; one outside of which less than a fifth of a usual step is launched is a
+    step itself and says nothing. None where none encloses half of what the steps take longer. `launched`: the operations of the steps,
+    index, call_start, ns.
     """
     pieces = found.pieces.filter(pl.col("cause").is_in(list(HOST_CAUSES)) | pl.col("through_host")).select("index", "start", "end")
-    held = {name: pieces.filter(pl.col("index").is_in(one["index"].implode())) for name, one in (("long", part), ("usual", main))}
+    inside = [pl.col("index").is_in(one["index"].implode()) for one in (part, main)]
+    waits, work = ([frame.filter(own) for own in inside] for frame in (pieces, launched))
+    moments = pl.concat([*(one[name] for one in waits for name in ("start", "end")), *(one["call_start"] for one in work)])
     more = _mean(part, "window_ns") - _mean(main, "window_ns")
-    if marks.is_empty() or more <= 0 or held["long"].is_empty():
+    if marks.is_empty() or more <= 0 or moments.is_empty():
         return None
-    gaps = merge(held["long"])
-    first, last = gaps.select(pl.col("start").min(), pl.col("end").max()).row(0)
-    short = pl.col("end") - pl.col("start") < MOST * _mean(part, "window_ns")
-    near = marks.filter(short & (pl.col("start") < last) & (pl.col("end") > first))
+    held = [merge(one) for one in waits]
+    near = marks.filter((pl.col("start") < moments.max()) & (pl.col("end") > moments.min()))
     excess: list[tuple[float, float, str]] = []
-    usual = merge(held["usual"])
     for (text_id,), own in near.group_by("text_id", maintain_order=True):
         covered = merge(own)
-        took = [_common(covered, frame) / steps.height for frame, steps in ((gaps, part), (usual, main))]
+        began = [_launched_in(covered, one) for one in work]
+        outside = began[0].filter(pl.col("inside") > 0).select((pl.col("ns") - pl.col("inside")).min()).item()
+        if outside is not None and outside < (1 - MOST) * int(work[1]["ns"].sum()) / main.height:
+            continue
+        more_work = int(began[0]["n"].sum()) * main.height > MORE_WORK * int(began[1]["n"].sum()) * part.height
+        took = [
+            (_common(covered, gaps) + more_work * int(ran["inside"].sum())) / one.height
+            for gaps, ran, one in zip(held, began, (part, main), strict=True)
+        ]
         length = float((own["end"] - own["start"]).mean() or 0)  # type: ignore[arg-type]
         excess.append((took[0] - took[1], length, str(names["text"][text_id])))
     most = max((one[0] for one in excess), default=0.0)
     if most < more / 2:
         return None
     return min((one for one in excess if one[0] >= MOST * most), key=lambda one: (one[1], one[2]))[2]
+
+
+def _launched_in(spans: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """index, ns: how long the operations of each step take (as a sum); inside, n: the same of those launched inside `spans`, and how many.
+
+    `spans` are disjoint and sorted.
+    """
+    place = spans["start"].search_sorted(work["call_start"], side="right").cast(pl.Int64) - 1
+    within = (place >= 0) & (work["call_start"] < spans["end"].gather(place.clip(0, None)))
+    own = pl.col("ns").filter(pl.col("within"))
+    return (
+        work.with_columns(within.alias("within")).group_by("index").agg(pl.col("ns").sum(), own.sum().alias("inside"), own.len().alias("n"))
+    )
 
 
 def _common(first: pl.DataFrame, second: pl.DataFrame) -> int:

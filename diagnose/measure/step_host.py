@@ -26,7 +26,7 @@ def step_ranges(trace: Trace, rank: int, windows: pl.DataFrame) -> pl.DataFrame:
     Those within it, and within its length before it, the longest WHOLE twice over.
     """
     _, start, end = median_step(windows)
-    own = (pl.col("rank") == rank) & pl.col("thread").is_not_null() & (pl.col("kind") != "gpu_annotation")
+    own = (pl.col("rank") == rank) & pl.col("thread").is_not_null() & ~pl.col("kind").is_in(["gpu_annotation", "frame"])
     found = trace.ranges.filter(own & (pl.col("end") > 2 * start - end) & (pl.col("start") < end))
     return found.select("thread", "start", "end", "text_id").sort(pl.col("start") - pl.col("end"), "start").head(2 * WHOLE)
 

@@ -177,7 +177,10 @@ def _ranges(ops: pl.DataFrame, trace: Trace) -> pl.Series:
     found = [rows.head(0).select("row", pl.lit(None, dtype=pl.Int32).alias("value"))]
     for (thread,), calls in rows.drop_nulls().group_by("thread"):
         mine = trace.ranges.filter(
-            (pl.col("thread") == thread) & (pl.col("end") >= calls["time"].min()) & (pl.col("start") <= calls["time"].max())
+            (pl.col("thread") == thread)
+            & (pl.col("kind") != "frame")
+            & (pl.col("end") >= calls["time"].min())
+            & (pl.col("start") <= calls["time"].max())
         )
         around = innermost(mine.select("start", "end", pl.col("text_id").alias("value")))
         if around.height:

@@ -16,7 +16,9 @@ from diagnose.model.environment import EnvironmentItem
 from diagnose.model.ledger import Ledger
 
 OP_KINDS = ("kernel", "memcpy", "memset", "graph")
-RANGE_KINDS = ("push_pop", "start_end", "mark", "annotation", "gpu_annotation", "operator", "python", "comms")
+# python: a frame that tells a module or what the host does; frame: any other that lasts NAMING_NS, which may only name a pause
+RANGE_KINDS = ("push_pop", "start_end", "mark", "annotation", "gpu_annotation", "operator", "python", "comms", "frame", "system")
+NAMING_NS = 500_000  # this project's choice: a range that names a long pause (1 ms or more) covers half of it
 WAIT_KINDS = ("record", "stream_wait", "stream_sync", "event_sync", "device_sync")
 COPY_KINDS = ("h2d", "d2h", "d2d", "h2h", "p2p", "other")
 
@@ -63,7 +65,7 @@ CALLS: Schema = {
     "correlation": pl.Int64,
 }
 
-# One NVTX range or mark, user annotation, framework operator or Python frame.
+# One NVTX range or mark, user annotation, framework operator, Python frame or long call of the operating system (`system`).
 RANGES: Schema = {
     "rank": pl.Int32,
     "thread": pl.Int64,  # null for a range that belongs to no host thread (gpu_annotation)

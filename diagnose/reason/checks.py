@@ -89,7 +89,7 @@ def _result(key: str, spec: CheckSpec, context: Context, *, assumes: bool) -> Ch
     names = book.expression(spec.when or "").names
     settings = _deciding(names, context)
     job = context.job
-    reached = job is None or job.table.formats[job.format].asserts or _only_counts(names, book)
+    reached = job is None or job.table.formats[job.format].asserts or ("%" in (spec.when or "") and _only_counts(names, book))
     return CheckResult(
         id=key,
         title=spec.title,
@@ -109,7 +109,7 @@ def _result(key: str, spec: CheckSpec, context: Context, *, assumes: bool) -> Ch
 
 
 def _only_counts(names: Sequence[str], book: Rulebook) -> bool:
-    """Whether a condition reads numbers alone: sizes that do not divide fail whoever checks them."""
+    """Whether a condition reads numbers alone: then sizes that do not divide fail whoever checks them."""
     found = [book.settings[name.removeprefix("job_")] for name in names if name.startswith("job_") and name != "job_is_training"]
     return all(one.type == "int" for one in found)
 

@@ -78,11 +78,12 @@ def _number(facts: Mapping[str, Fact], name: str) -> int | None:
 
 def _precision(job: Job | None, facts: Mapping[str, Fact]) -> tuple[str | None, Literal["trace", "job file", ""]]:
     """The precision of most matrix products: by the names of the kernels that ran, where they tell their operands, else by the job file."""
-    share = facts["low_precision_gemm_share"].value if "low_precision_gemm_share" in facts else None
+    share, narrowest = (facts[name].value if name in facts else None for name in ("low_precision_gemm_share", "fp4_gemm_share"))
     wanted = _configured(job)
     if isinstance(share, float | int):
         if share >= LOW_PRECISION_SHARE:
-            return (wanted if wanted == "FP4" else "FP8"), "trace"
+            mostly_fp4 = isinstance(narrowest, float | int) and 2 * narrowest >= share
+            return ("FP4" if mostly_fp4 or wanted == "FP4" else "FP8"), "trace"
         return (wanted if wanted in ("BF16", "FP16") else _wide(job)), "trace"
     return wanted, "job file" if wanted else ""
 

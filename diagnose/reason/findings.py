@@ -30,10 +30,10 @@ from diagnose.document.diagnosis import (
 from diagnose.job import Job
 from diagnose.job.edit import ENVIRONMENT
 from diagnose.knowledge import templates
-from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL, ChangeSpec, FixSpec, Requirement, Rule, Rulebook
+from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL, ChangeSpec, FixSpec, LateSpec, Requirement, Rule, Rulebook
 from diagnose.model.vocabulary import CAPTURE, FactValue, FixState, Level, Status
 from diagnose.reason.context import Context, make_context
-from diagnose.reason.walls import known, target, weakest
+from diagnose.reason.walls import cause_of, known, target, weakest
 
 _BACK: Mapping[FixState, int] = {"applicable": 0, "unknown": 0, "blocked": 1, "already_on": 2}
 
@@ -163,6 +163,8 @@ class FixReader:
             already_on = False if holds[-1] is None and self._foreign(on) else holds[-1]
         else:
             already_on = False if self.context.job is not None and not spec.undecidable else None
+        if already_on is False and any(item.gate == "hard" and not self._asked(item.condition) for item in (*spec.needs, *spec.conflicts)):
+            already_on = None  # what it waits for could not be asked: no more certain than the others
         return Verdicts(already_on=already_on, requirements=tuple(zip(requirements, met, strict=True)))
 
     def _asked(self, text: str) -> bool:
@@ -339,6 +341,9 @@ def passed(rulebook: Rulebook, findings: Sequence[Finding], not_assessed: Sequen
 def _finding(rule: Rule, saves: float | None, context: Context, reader: FixReader, where: Mapping[str, Where]) -> Finding:
     step = context.values.get("step_ns")
     length = float(step) if isinstance(step, int | float) and step > 0 else None
+    late = one if isinstance(one := cause_of(rule, context), LateSpec) else None
+    if late is not None:
+        saves = max(saves or 0.0, context.numbers([late.saves])[0] or 0.0)
     bound = None if saves is None else max(round(saves), 0)
     if bound is not None and length is not None:
         bound = min(bound, round(length))  # waiting on several streams at once adds up to more than the step, which nothing can save
@@ -350,7 +355,7 @@ def _finding(rule: Rule, saves: float | None, context: Context, reader: FixReade
         name=rule.name,
         wall=rule.wall,
         severity=_severity(rule, share, context),
-        status=weakest([rule.claim, *_statuses(rule, context)]),
+        status=weakest([rule.claim, *_statuses(rule, late, context)]),
         summary=templates.fill(rule.summary, values),
         evidence=tuple(_evidence(name, context) for name in rule.evidence if context.values.get(name) is not None),
         bound_ns=bound,
@@ -364,9 +369,11 @@ def _finding(rule: Rule, saves: float | None, context: Context, reader: FixReade
     )
 
 
-def _statuses(rule: Rule, context: Context) -> list[Status]:
+def _statuses(rule: Rule, late: LateSpec | None, context: Context) -> list[Status]:
     """Statuses of the facts that the claim rests on."""
-    expressions = [context.rulebook.expression(rule.when)] + ([context.rulebook.expression(rule.saves, "number")] if rule.saves else [])
+    conditions = [rule.when, *([late.when] if late is not None else [])]
+    expressions = [context.rulebook.expression(text) for text in conditions]
+    expressions += [context.rulebook.expression(rule.saves, "number")] if rule.saves else []
     names = {name for expression in expressions for name in expression.names}
     return [context.facts[name].status for name in sorted(names) if name in context.facts and context.values.get(name) is not None]
 

@@ -83,7 +83,7 @@ def _edit(change: ChangeSpec, context: Context) -> Edit | str:
     if value is None and change.op != "unset" and change.to != "null":
         return f"{change.to!r} is no value" if change.value is None else "the facts that it is computed from are not known"
     op = "unset" if value is None else change.op
-    own = setting is not None and change.framework not in _LAUNCH and setting.values_in(change.framework, change.key) is not None
+    own = setting is not None and setting.values_in(change.framework, change.key) is not None
     literal = change.to if value is not None and (own or change.to.startswith("{")) else None
     return Edit(
         framework=change.framework,
@@ -107,7 +107,7 @@ def _value(change: ChangeSpec, setting: SettingSpec | None, context: Context) ->
         plain = strict_yaml.load(change.to)
     except strict_yaml.YamlError:
         plain = change.to
-    words = None if setting is None or change.framework in _LAUNCH else setting.values_in(change.framework, change.key)
+    words = None if setting is None else setting.values_in(change.framework, change.key)
     if words is not None and change.op == "set":  # a word of the framework's own, which stands for the setting's value
         return words.get(foreign(plain))
     kind = setting.type if setting is not None else None
@@ -152,7 +152,15 @@ def _export(key: str, value: SettingValue | None) -> str:
 
 
 def _titan_option(key: str, value: SettingValue | None) -> str:
-    return f"--{key}" if value is True else f"(leave out --{key})" if value is None else f"--{key} {shlex.quote(_as_text(value))}"
+    """As tyro reads it. What is an argument of the model's registry, or a list, stands in Python alone."""
+    section, _, last = key.rpartition(".")
+    if section == "model_spec":
+        return f"model_registry(…, {last}={shlex.quote(_as_text(value))})"
+    if not section:  # a choice between classes
+        return f"{key.replace('_', '-')}:{_as_text(value)}"
+    if isinstance(value, bool):
+        return f"--{key}" if value else f"--{section}.no_{last}"
+    return f"(leave out --{key})" if value is None else f"--{key} {shlex.quote(_as_text(value))}"
 
 
 _LAUNCH: Mapping[str, Callable[[str, SettingValue | None], str]] = {
@@ -165,8 +173,16 @@ _LAUNCH: Mapping[str, Callable[[str, SettingValue | None], str]] = {
 
 def at_launch(edits: Sequence[Edit], job: Job, framework: str) -> tuple[str, ...]:
     """The edits for one framework's command line, or the shell's environment, each key once with what it has after all of them."""
-    own = [edit for edit in edits if edit.framework == framework]
-    return tuple(_LAUNCH[framework](key, value) for key, value in after_all(own, job).items())
+    own = {edit.key: edit for edit in edits if edit.framework == framework}
+    after = after_all([edit for edit in edits if edit.framework == framework], job)
+    return tuple(_LAUNCH[framework](key, _worded(own[key], value)) for key, value in after.items())
+
+
+def _worded(edit: Edit, value: SettingValue | None) -> SettingValue | None:
+    """A value in the words that its key has for it, where it has some; of a class that is chosen the name of the choice."""
+    words = {} if edit.spec is None or "." not in edit.key else edit.spec.words_in(edit.framework, edit.key)
+    word = words.get(value, value)
+    return word == "true" if word in ("true", "false") and isinstance(word, str) else word
 
 
 def after_all(edits: Sequence[Edit], job: Job) -> dict[str, SettingValue | None]:
@@ -437,7 +453,7 @@ class Patcher:
                     unknown=fix.unknown,
                 ),
             ),
-            written=(*state.written, *_written(state.job, job, spec, asked, there)),
+            written=(*state.written, *_written(new, state.job, spec, asked, there)),
             left=(*state.left, *asked.left, *left),
             edits=(*state.edits, *_by_key(state, asked)),
         )
@@ -525,8 +541,9 @@ def _edited(state: _State, asked: Plan) -> tuple[str, tuple[Edit, ...], frozense
     return text, tuple(unwritten), frozenset(there)
 
 
-def _written(before: Job, after: Job, spec: FixSpec, asked: Plan, there: frozenset[str]) -> Iterator[Written]:
-    """What changed, setting by setting, with the key that it is read from now."""
+def _written(now: _State, before: Job, spec: FixSpec, asked: Plan, there: frozenset[str]) -> Iterator[Written]:
+    """What changed, setting by setting, with the key that it is read from now; of a file that is not rewritten its framework's."""
+    after, rewritten = now.job, _editor(now) is not None
     for edit in {(one.key, None if one.setting is not None else index): one for index, one in enumerate(asked.edits)}.values():
         if edit.setting is None and edit.key in there:
             continue
@@ -536,7 +553,7 @@ def _written(before: Job, after: Job, spec: FixSpec, asked: Plan, there: frozens
             continue
         several = sum(other.setting == edit.setting for other in asked.edits) > 1
         own = edit.spec.words_in(edit.framework, edit.key) if edit.spec is not None and edit.literal is not None else {}
-        key = edit.key if several or new is None or new.source == "default" else new.key
+        key = edit.key if several or not rewritten or new is None or new.source == "default" else new.key
         yield Written(
             fix=spec.id,
             framework=edit.framework,

@@ -10,7 +10,7 @@ from msgspec import structs
 from diagnose.document.diagnosis import Cause, Fact, Finding, Verdict, WallBound
 from diagnose.job import Job
 from diagnose.knowledge import conditions, templates
-from diagnose.knowledge.rulebook import Rulebook
+from diagnose.knowledge.rulebook import CauseSpec, Rule, Rulebook
 from diagnose.knowledge.walls import VERDICT_COLUMNS, Lead, WallSpec
 from diagnose.model.vocabulary import Certainty, Status, Wall
 from diagnose.reason.context import Context, make_context
@@ -212,6 +212,11 @@ def _apart(walls: Sequence[WallBound], context: Context, typical_step_ns: int | 
     return {"apart_title": title, "apart_share": whole, "apart_typical_share": alone, "apart_typical_step_ns": typical_step_ns}
 
 
+def cause_of(rule: Rule, context: Context) -> CauseSpec | None:
+    """How the verdict begins where the rule's finding is the cause: also, or instead, as what makes one rank late."""
+    return rule.late if rule.late is not None and context.holds(rule.late.when) else rule.cause
+
+
 def _cause(named: _Named, findings: Sequence[Finding], context: Context) -> Cause | None:
     """The finding that explains most of the target wall's bound; a failure that outranks every wall before all.
 
@@ -227,7 +232,7 @@ def _cause(named: _Named, findings: Sequence[Finding], context: Context) -> Caus
     found = [
         (spec, one)
         for one in findings
-        if (spec := rules[one.id].cause) is not None
+        if (spec := cause_of(rules[one.id], context)) is not None
         and (
             spec.outranks
             or (target is not None and (elsewhere or target.wall in (spec.of, one.wall)) and (one.bound_ns or 0) >= max(least, 1))

@@ -1,6 +1,8 @@
 """Makes `assertions.tsv`: where the words by which a check says that a job fails stand in the frameworks' sources.
 
-    python -m tests.job.make_assertion_table MEGATRON_LM MEGATRON_BRIDGE TRANSFORMER_ENGINE   (bare or plain clones with their history)
+    python -m tests.job.make_assertion_table MEGATRON_LM MEGATRON_BRIDGE TRANSFORMER_ENGINE TORCHTITAN
+
+Bare or plain clones with their history.
 
 Each check in `trace_rules/checks` names repository, version and file of the assertion, and a line of it; a line that is not there is an
 error.
@@ -15,7 +17,7 @@ from pathlib import Path
 from diagnose.knowledge.rulebook import load_rulebook
 
 TABLE = Path(__file__).parent / "assertions.tsv"
-REPOSITORIES = ("Megatron-LM", "Megatron-Bridge", "TransformerEngine")
+REPOSITORIES = ("Megatron-LM", "Megatron-Bridge", "TransformerEngine", "torchtitan")
 
 
 def asserted() -> Iterator[tuple[str, str, str, str, str]]:

@@ -1,7 +1,7 @@
 """Makes `keys.tsv`: where each key and flag that the rules read or write stands in its framework's sources.
 
     python -m tests.job.make_key_table MEGATRON_LM MEGATRON_BRIDGE TORCHTITAN \\
-        DEEPSPEED ACCELERATE TRANSFORMERS TRL LLAMA_FACTORY AXOLOTL MS_SWIFT
+        DEEPSPEED GPT_NEOX ACCELERATE TRANSFORMERS TRL LLAMA_FACTORY AXOLOTL MS_SWIFT
 
 Bare or plain clones, the first three with their history; of Transformers a wheel.
 
@@ -47,6 +47,8 @@ KNOWN: Mapping[tuple[str, str], str] = {
     ("torchtitan", "parallelism.expert_parallel_comm_backend"): "from December 2025 (36a4b69421) to April 2026",
     ("torchtitan", "model_spec.name"): "written into saved configurations by Trainer.Config.to_dict (torchtitan/trainer.py)",
     ("torchtitan", "model_spec.flavor"): "written into saved configurations by Trainer.Config.to_dict (torchtitan/trainer.py)",
+    ("torchtitan", "activation_checkpoint"): "a class of torchtitan/distributed/activation_checkpoint.py, since June 2026 (c5d93d109)",
+    ("torchtitan", "model_spec.converters"): "argument of the model registries (torchtitan/models/deepseek_v3/__init__.py)",
     ("torchtitan", "model_spec.moe_comm_backend"): "argument of the model registries (torchtitan/models/deepseek_v3/__init__.py)",
 }
 """Keys that are known although none of the versions looked at has them."""
@@ -61,7 +63,7 @@ _VERSIONS: Mapping[str, tuple[str, ...]] = {  # older ones whose job files are s
     ),  # with TOML
 }
 _PLAIN: Mapping[str, tuple[tuple[str, ...], ...]] = {  # what is looked through for their keys, of each clone in turn
-    "deepspeed": (("deepspeed/runtime", "deepspeed/comm", "deepspeed/profiling", "deepspeed/module_inject"),),
+    "deepspeed": (("deepspeed/runtime", "deepspeed/comm", "deepspeed/profiling", "deepspeed/module_inject"), ("megatron/neox_arguments",)),
     "accelerate": (("src/accelerate",),),
     "hugging-face": (
         ("transformers/training_args.py",),

@@ -423,7 +423,7 @@ def test_torchtitan() -> None:
         "fp8_recipe": "rowwise", "torch_compile": True,
         "expandable_segments": False,  # the file sets no variable
         "moe_token_dispatcher_type": "alltoall", "fake_process_group": False,  # torchtitan's own defaults
-        "model_name": "deepseek_v3", "model_flavor": "671B",
+        "model_name": "deepseek_v3", "model_flavor": "671B", "policy_classes": False,
     }  # fmt: skip
 
 

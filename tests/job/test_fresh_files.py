@@ -250,3 +250,45 @@ def test_a_script_of_functions_is_no_yaml(first: str) -> None:
 
 def test_of_two_names_of_torchtitans_compilation_the_newer_counts_for_the_other_is_not_looked_at() -> None:
     assert parse_job("[training]\nseq_len = 2048\ncompile = false\n[compile]\nenable = true\n").get("torch_compile") is True
+
+
+def test_a_primus_experiment_on_megatron_bridge_is_read_as_arguments_of_its_recipe() -> None:
+    job = parse_job(
+        "modules:\n  post_trainer:\n    framework: megatron_bridge\n    config: sft_trainer.yaml\n    model: small.yaml\n    overrides:\n"
+        "      tensor_model_parallel_size: 2\n      seq_length: ${LENGTH:4096}\n      precision_config: bf16_mixed\n      packed_sequence: true\n"
+        "      peft: lora\nmodel: {moe_router_force_load_balancing: true}\n"
+    )
+    names = ("tensor_model_parallel_size", "seq_length", "bf16", "enable_offline_packing", "peft_type", "moe_router_force_load_balancing")
+    assert [job.get(name) for name in names] == [2, 4096, True, True, "lora", True]
+    assert job.get("use_distributed_optimizer") is None  # the recipe decides
+    assert any("small.yaml" in note for note in job.notes)
+
+
+def test_fp8_and_deepep_of_nemo_rl_count_only_where_they_are_on() -> None:
+    text = "policy:\n  megatron_cfg:\n    enabled: true\n    tensor_model_parallel_size: 2\n    moe_enable_deepep: {deepep}\n    fp8_cfg: {{enabled: {on}, fp8: e4m3, fp8_recipe: blockwise, fp8_param: false}}\n"
+    names = ("fp8", "fp8_recipe", "moe_flex_dispatcher_backend")
+    on, off = parse_job(text.format(deepep="true", on="true")), parse_job(text.format(deepep="false", on="false"))
+    assert [on.get(name) for name in names] == ["e4m3", "blockwise", "deepep"]
+    assert [off.get(name) for name in names] == [None, None, None]
+    assert (on.unknown, off.unknown) == ((), ())
+
+
+def test_false_where_none_is_the_value_is_none_and_a_window_may_be_one_number() -> None:
+    job = parse_job("model: {fp8: false, window_size: 512, num_layers: 2}\n")
+    assert (job.get("fp8"), job.get("window_size")) == ("none", ("512",))
+
+
+def test_gpt_neox_tells_its_layout_and_its_recompute_beside_deepspeed_s_own() -> None:
+    text = '{"pipe_parallel_size": %s, "model_parallel_size": 2, "num_layers": 44, "checkpoint_activations": true, "train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 1}}'
+    names = ("pipeline_model_parallel_size", "tensor_model_parallel_size", "num_layers", "recompute_granularity")
+    assert [parse_job(text % 4).get(name) for name in names] == [4, 2, 44, "full"]
+    assert parse_job(text % 0).get("pipeline_model_parallel_size") is None  # 0 and 1 are no pipeline
+
+
+def test_a_tag_of_a_program_of_its_own_is_named() -> None:
+    with pytest.raises(JobFileError, match=r"holds !include in line 2, a tag that only its own program knows"):
+        parse_job("model: {type: llama}\ndata: !include data/mix.yaml\n")
+
+
+def test_a_profile_that_one_name_turns_on_is_on() -> None:
+    assert parse_job(PRIMUS + "      profile: true\n      use_nsys_profiler: false\n").get("use_nsys_profiler") is True

@@ -39,6 +39,11 @@ def test_the_example_jobs(path: Path, expected: tuple[object, ...]) -> None:
     assert problems(path) == []
 
 
+def test_a_pipeline_layout_tells_its_stages_and_its_layers() -> None:
+    job = parse_job("model: {pipeline_model_parallel_layout: 'Et*3|(tt|)*29m|L', pipeline_model_parallel_size: 16}\n")
+    assert [job.get(f"pipeline_layout_{one}") for one in ("stages", "layers", "mtp_layers")] == [32, 61, 1]
+
+
 def test_each_size_says_how_it_follows_and_rules_see_it() -> None:
     found = {one.name: one.from_ for one in sizes(read_job(A1)).derived}
     assert (found["world_size"], found["data_parallel_size"]) == ("world_size", "world 16 / (TP 1 × CP 1 × PP 1)")

@@ -20,6 +20,7 @@ from diagnose.model.vocabulary import GROUPS
 from tests.builders.cases import for_each
 
 BOOK = load_rulebook()
+LIST = re.compile(r"(\w+) (?:NOT )?IN \(([^)']+)\)")
 RULE = {
     "id": "host-mine",
     "name": "mine",
@@ -440,3 +441,12 @@ def test_a_row_holds_what_is_given_in_the_type_of_its_column() -> None:
     for wrong in ({"step_ns": 1.5}, {"step_ns": "3"}, {"name": 3}):
         with pytest.raises(TypeError, match="its column holds"):
             row(wrong, {"step_ns": pl.Int64(), "name": pl.String()})
+
+
+def test_facts_with_fractions_are_looked_up_among_numbers_with_fractions() -> None:
+    """Whether whole numbers are looked up in a list of others is not the same in all releases of polars: 2.0.0 refuses it."""
+    lists = [(name, numbers) for text, _ in BOOK.expressions for name, numbers in LIST.findall(text)]
+    assert lists
+    assert [
+        (name, text) for name, text in lists if (BOOK.schema.get(name) == pl.Float64()) != all("." in one for one in text.split(","))
+    ] == []

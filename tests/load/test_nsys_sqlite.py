@@ -360,6 +360,26 @@ def test_the_export_s_own_mapping_of_ordinals_wins(tmp_path: Path) -> None:
     assert [(device.name, device.uuid) for device in load(path).devices] == [("NVIDIA H100", None)] * 2
 
 
+def test_the_only_gpu_of_a_machine_is_everybody_s(tmp_path: Path) -> None:
+    path = basic(tmp_path / "a.sqlite", kernels=[kernel(1, 2), kernel(3, 4, pid=PID_B)])
+    trace = load(add(path, GPU, TARGET_INFO_GPU=[gpu(0, 0, "NVIDIA H100", 132)]))
+    assert [device.uuid for device in trace.devices] == ["uuid-0"] * 2
+
+
+def test_long_calls_of_the_operating_system_are_ranges(tmp_path: Path) -> None:
+    columns = 'start INTEGER NOT NULL, "end" INTEGER NOT NULL, eventClass INTEGER, globalTid INTEGER, nameId INTEGER NOT NULL'
+    path = add(
+        basic(tmp_path / "a.sqlite"),
+        f"CREATE TABLE OSRT_API ({columns})",
+        StringIds=[(90, "pthread_mutex_lock"), (91, "read")],
+        OSRT_API=[(1000, 501_000, 27, gtid(PID_A, PID_A), 90), (1000, 500_999, 27, gtid(PID_A, PID_A), 91)],
+    )
+    trace = load(path)
+    assert texts(trace, trace.ranges, "text_id") == ["pthread_mutex_lock"]
+    assert trace.ranges.select("kind", (pl.col("end") - pl.col("start")).alias("length")).rows() == [("system", 500_000)]
+    assert codes(trace)["not_needed", "OSRT_API"] == 1
+
+
 def test_ambiguous_adapters_give_no_limits(tmp_path: Path) -> None:
     trace = load(add(basic(tmp_path / "a.sqlite"), GPU, TARGET_INFO_GPU=[gpu(0, 0, "NVIDIA A40", 84), gpu(1, 0, "NVIDIA H100", 132)]))
     assert [(device.name, device.sm_count) for device in trace.devices] == [(None, None)]

@@ -305,7 +305,7 @@ def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> Non
     hidden = ["mega_moe_kernel", "dispatch_gemm_combine_kernel"]
     assert matching(KNOWLEDGE.features["fused_exchange"], [*hidden, "fused_moe_kernel", "deep_ep::intranode::dispatch<8>"]) == set(hidden)
     assert set(KNOWLEDGE.features) == {
-        "narrow_gemm", "fused_exchange", "wide_gemm", "fused_router", "fused_permutation", "lost_events", "out_of_memory",
+        "narrow_gemm", "fp4_gemm", "fused_exchange", "wide_gemm", "fused_router", "fused_permutation", "lost_events", "out_of_memory",
         "hierarchical_groups", "context_groups", "fp32_product", "cast", "python", "training", "megatron",
     }  # fmt: skip
 

@@ -7,8 +7,9 @@ import pytest
 from msgspec import structs
 
 from diagnose.measure.facts import device_facts
-from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, call_roles, host_activity
+from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, call_roles, host_activity, host_counts
 from diagnose.measure.records import device_records
+from diagnose.measure.steps import inside_windows
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.findings import find
 from tests.builders.cases import for_each
@@ -119,6 +120,22 @@ def test_the_awaited_operation_is_that_of_the_call_that_still_waits_and_without_
 def migration(start: int, end: int) -> Item:
     """A copy that no call asked for: the driver moves a page of unified memory."""
     return run("memcpy", start, end, correlation=0, stream=0, copy_kind="d2h")
+
+
+def test_calls_for_steps_that_are_not_judged_count_for_none() -> None:
+    """A capture begins and ends in the middle of a step: only the one in between is cut."""
+    turns = [
+        item
+        for at in (0, 1000, 2000)
+        for item in (
+            run("gemm", at + 100, at + 200, at + 10),
+            call("cudaStreamSynchronize", at + 20, at + 205, wait="stream_sync", stream=7),
+        )
+    ]
+    one = scene(turns)
+    window = pl.DataFrame({"index": [0], "start": [1100], "end": [2100]}, schema={"index": pl.Int64, "start": pl.Int64, "end": pl.Int64})
+    counted = host_counts(one.host(), inside_windows(one.work(), window), window)
+    assert counted["sync_calls_per_step"].to_list() == [2], "its own, and that of the next, which begins before this one ends on the GPU"
 
 
 def test_the_host_reads_results_behind_the_last_kernel_and_pages_come_for_it() -> None:
@@ -278,9 +295,16 @@ PAUSES: dict[str, tuple[Scene, tuple[int, int, int, int | None], str | None]] = 
     "the innermost range that covers half of it": (
         paused(spans=(*over("outer"), *over("inner", 4, 9), *over("brief", 5, 6), *over("elsewhere", thread=9))),
         (8 * MS, 0, 0, None), "inner (8.00 ms)"),
+    "a Python frame": (
+        paused(spans=(*over("train.py(9): loop", 0, 60, kind="frame"), *over("train.py(7): save", kind="frame"))),
+        (8 * MS, 0, 0, None), "train.py(7): save (8.00 ms)"),
+    "a Python frame around much more names nothing": (
+        paused(spans=over("train.py(9): loop", 0, 60, kind="frame")), (8 * MS, 0, 0, None), None),
     "a range that marks a step names nothing": (paused(spans=over("iteration 3", 0, 12)), (8 * MS, 0, 0, None), None),
     "a launching call that takes long": (
         paused(call("cudaLaunchKernel", 4 * MS, 10 * MS)), (8 * MS, 0, 0, None), "cudaLaunchKernel (6.00 ms)"),
+    "a lock of another thread, in a range of the user's": (
+        paused(spans=(*over("layer"), *over("pthread_mutex_lock", 4, 10, kind="system"))), (8 * MS, 0, 0, None), "pthread_mutex_lock (8.00 ms)"),
     "a data loader": (
         paused(spans=over("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 4, 10)),
         (2 * MS, 6 * MS, 0, None), None),
@@ -303,6 +327,18 @@ def test_what_the_profiler_does_itself_in_a_pause_is_known_apart(spans: tuple[tu
     seen = paused()
     found = facts_of(replace(seen, trace=replace(seen.trace, provenance=replace(seen.trace.provenance, overhead=spans))))
     assert (found["host_gap_excess_ns"], found["host_gap_profiler_ns"]) == (8 * MS, covered)
+
+
+@for_each(
+    "spans, named",
+    (over("rollout"), "rollout"),
+    ((*over("rollout"), *over("inner", 4, 11)), "inner"),  # the shortest that holds nearly all
+    (over("a half", 3, 7), None),
+    (over("the whole", 0, 12), None),
+    ((), None),
+)
+def test_the_range_that_holds_nearly_all_launch_starved_time_is_named(spans: tuple[Span, ...], named: str | None) -> None:
+    assert facts_of(paused(spans=spans))["launch_starved_range"] == named
 
 
 @for_each("one, shares, named", *PAUSES.values())

@@ -127,3 +127,19 @@ def test_a_capture_of_start_up_alone_says_so() -> None:
     (device,) = cold.measure()
     assert device.start_up is not None
     assert device.start_up.share > 0.8
+
+
+def test_a_compilation_among_the_kept_steps_leaves_nothing_out() -> None:
+    """Half of the work follows it, but the steps before it are kept, so nothing lies before them."""
+    steps = [(0, 20), (20, 40), (40, 160), (160, 180)]
+    items = [
+        run("gemm", (end - 20 + at) * MS, (end - 19 + at) * MS, max((end - 21 + at) * MS + 10, start * MS))
+        for start, end in steps
+        for at in range(20)
+    ]
+    spans = [Span(text=f"step {number}", start=start * MS, end=end * MS - 20) for number, (start, end) in enumerate(steps)]
+    (device,) = scene(items, [*spans, Span(text="_compile.compile_inner (dynamo_timed)", start=41 * MS, end=139 * MS)]).measure()
+    assert device.start_up is not None
+    assert device.start_up.begin is not None
+    assert len(device.steps.frame) == 4
+    assert device.start_up.before < 0.01

@@ -62,8 +62,8 @@ def test_claimed_ranks_are_kept_or_renumbered_and_the_others_numbered_in_order(t
     assert found.facts["ranks_captured"].value == 2
     assert "renumbered_rank" not in codes(found)
     found = diagnose([write(tmp_path, "a", rank=3), write(tmp_path, "b", rank=3), write(tmp_path, "c", rank=4)])
-    assert [rank for rank, _, _ in ranks(found)] == [3, 4, 5]
-    assert codes(found)["renumbered_rank"] == 2
+    assert [rank for rank, _, _ in ranks(found)] == [3, 5, 4], "a rank that is given twice takes no other's number"
+    assert codes(found)["renumbered_rank"] == 1
     for part in (found.totals, found.budget, found.buckets, found.steps.windows):
         assert sorted({row.rank for row in part}) == [3, 4, 5]
     found = diagnose([write(tmp_path, name, rank=None) for name in "abc"])

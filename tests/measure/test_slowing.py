@@ -8,7 +8,9 @@ from tests.builders.cases import for_each
 WINDOWS = pl.DataFrame({"index": range(6)}, schema={"index": pl.Int64})
 
 
-def slowed(*factors: float, kernels: int = 4, of: int = 4, bucket: str = "dense_gemm", grid: bool = True) -> list[int] | None:
+def slowed(
+    *factors: float, kernels: int = 4, of: int = 4, bucket: str = "dense_gemm", grid: bool = True, experts: int = 0
+) -> list[int] | None:
     """slowed_ns by step; None where nothing is told. A step holds kernels of 100 to 400 ns times its factor in `of` of them."""
     rows = [
         {
@@ -17,7 +19,7 @@ def slowed(*factors: float, kernels: int = 4, of: int = 4, bucket: str = "dense_
             "end": round((100 + 100 * place) * (factor if place < of else 1.0)),
             "kind": "kernel",
             "role": "compute",
-            "bucket": bucket,
+            "bucket": bucket if place >= experts else "expert_gemm",
             "name_id": place,
             **{f"grid_{axis}": 1 if grid else step for axis in "xyz"},
             **{f"block_{axis}": None for axis in "xyz"},
@@ -45,6 +47,10 @@ def test_kernels_that_all_get_slower_show_by_how_much() -> None:
 )
 def test_scatter_a_warm_up_and_what_comes_back_are_no_slowing(factors: tuple[float, ...]) -> None:
     assert slowed(*factors) == [0] * 6
+
+
+def test_kernels_that_hold_more_or_less_work_are_as_slow_as_the_rest() -> None:
+    assert slowed(1.0, 1.0, 1.1, 1.1, 1.2, 1.3, experts=1) == slowed(1.0, 1.0, 1.1, 1.1, 1.2, 1.3)
 
 
 def test_what_can_t_be_compared_tells_nothing() -> None:

@@ -75,6 +75,22 @@ def test_steps_with_more_work_are_a_class_by_their_work() -> None:
     assert [one.differs_by for one in found.classes] == [None, "+20.0 ms with 30 compute operations instead of 10: computing +20.0 ms"]
 
 
+def test_the_range_that_launches_what_only_long_steps_do_is_named() -> None:
+    """An evaluation in every third step: the host runs ahead, so that the range is over before its work begins."""
+    items: list[Item] = []
+    spans: list[Span] = []
+    now = 10 * MS
+    for number in range(9):
+        begin, count = now, 30 if number % 3 == 2 else 10
+        items += [run("gemm", now + place * MS, now + (place + 1) * MS, begin - 9000 + 100 * place) for place in range(count)]
+        spans += [Span(text=f"step {number}", start=begin - 9500, end=begin - 5000)]
+        spans += [Span(text="evaluate", start=begin - 8050, end=begin - 6000)] if count > 10 else []
+        now += count * MS
+    (device,) = scene(items, spans).measure()
+    assert device.classes.long is not None
+    assert (device.classes.long.n, device.classes.long.range) == (3, "evaluate")
+
+
 def test_a_last_step_that_lacks_the_pause_before_the_next_is_told_as_that() -> None:
     items: list[Item] = []
     spans = []

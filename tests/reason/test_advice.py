@@ -112,6 +112,7 @@ OURS = [
     *(f"VLM-{number:02}" for number in range(1, 13)),
     *(f"LCX-{number:02}" for number in range(1, 13)),
     "PCK-01",
+    "PCK-02",
 ]
 
 

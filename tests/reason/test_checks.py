@@ -54,7 +54,10 @@ def test_each_group(change: dict[str, object], key: str, group: str) -> None:
 def test_the_reason_is_that_of_the_fix() -> None:
     """A job that has the overlap on beside full recompute fails once, with the settings that decide and the fix that helps."""
     found = report(**OVERLAP, model__recompute_granularity="full")
-    assert [one.id for one in found.results] == ["expert-overlap-with-full-recompute"]
+    assert [(one.id, one.group) for one in found.results] == [
+        ("expert-overlap-with-full-recompute", "will_fail"),
+        ("full-recompute-without-method", "doubtful"),  # none is only assumed
+    ]
     one = found.results[0]
     assert one.summary == "overlap_moe_expert_parallel_comm is on and recompute_granularity is full, which the overlap refuses."
     assert [(row.name, row.value, row.source) for row in one.settings] == [

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from diagnose.document.diagnosis import Efficiency, Fact, Identity, JobProblem, JobRead, JobSize
-from diagnose.reason.efficiency import efficiency
+from diagnose.document.diagnosis import Diagnosis, Efficiency, Fact, Identity, JobProblem, JobRead, JobSize
+from diagnose.reason.efficiency import efficiency, identity
 from tests.builders.cases import for_each
+from tests.builders.facts import facts
+from tests.builders.kept import kept
 from tests.builders.scene import KNOWLEDGE
 
 # 8 GPUs, 4 s per step: 3.2e15 FLOP a step are 100 TFLOP/s per GPU, 64,000 tokens 2,000 per second and GPU.
@@ -98,3 +100,9 @@ def test_without_a_whole_count_its_lower_end_and_without_a_precision_the_highest
     few = structs.replace(least, derived=(*job(None).derived, size("flop_per_step_at_least", FLOP)))
     assert told(few).tokens_per_second_per_gpu == pytest.approx(2_000)
     assert told(job(100 * FLOP), precision=None).tflops_per_gpu is None
+
+
+@for_each("low, fp4, named", (0.9, 0.9, "FP4"), (0.9, 0.1, "FP8"), (0.9, None, "FP8"), (0.1, 0.1, None))
+def test_fp4_is_told_from_fp8_by_the_names_of_kernels(low: float, fp4: float | None, named: str | None) -> None:
+    found = identity(kept(Diagnosis).capture, None, facts(low_precision_gemm_share=low, fp4_gemm_share=fp4), rank=0, device=0)
+    assert (found.precision, found.precision_from) == (named, "trace")

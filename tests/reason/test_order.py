@@ -91,6 +91,9 @@ def test_experts_one_by_one_and_waiting_in_every_layer_put_their_fixes_first() -
     assert first_fixes("host-launch-starved", deepep, **waits, sync_calls_per_step=8)[:2] == ["HOST-08", "HOST-09"]
     assert first_fixes("host-launch-starved", flex, **waits, sync_calls_per_step=3)[0] == "HOST-01"
     assert first_fixes("host-launch-starved", job(), **waits, sync_calls_per_step=8)[0] == "HOST-01", "the dispatcher's own lie outside"
+    once = first_fixes("host-launch-starved", **HOST, sync_calls_per_step=1)
+    assert once
+    assert "HOST-09" not in once, "one read per step is not why a step of hundreds of launches is launch-bound"
 
 
 def test_pinned_copies_are_told_to_come_earlier_not_to_be_pinned() -> None:

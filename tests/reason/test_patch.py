@@ -145,6 +145,19 @@ def test_lists_of_megatron_lm_are_words_and_a_plain_job_keeps_its_way_of_naming(
     assert patched(dotted, "COM-06").text == dotted + "comm_overlap.overlap_moe_expert_parallel_comm: true\n"
 
 
+@for_each(
+    "before, after",
+    ("[moe, layernorm, shared_experts]", ("layernorm", "shared_experts", "moe_act")),
+    ("[moe_act, layernorm, core_attn, moe]", ("moe_act", "layernorm")),
+    ("[mlp]", ("mlp", "moe_act")),
+    (None, ("moe_act",)),  # core_attn is Megatron-Core's own
+)
+def test_of_what_is_recomputed_only_the_costly_goes(before: str | None, after: tuple[str, ...]) -> None:
+    text = "model:\n  num_moe_experts: 8\n  moe_grouped_gemm: true\n  recompute_granularity: selective\n"
+    text += "" if before is None else f"  recompute_modules: {before}\n"
+    assert parse_job(patched(text, "MEM-02").text).get("recompute_modules") == after
+
+
 FLAGS = """\
 # our flags
 --num-experts 8 \\

@@ -315,10 +315,11 @@ def wrong_literal(change: ChangeSpec) -> str | None:
             own = {section: own}
         text = {**OTHERS[change.framework], **own}
     elif change.framework == "torchtitan":
-        section, last = change.key.split(".")
+        section, _, last = change.key.rpartition(".")
         text = {}
         toml = f"[{section}]\n{last} = {json.dumps(value)}\n"
-        read = parse_job(toml).settings.get(change.setting)
+        registry = f"from torchtitan.trainer import Trainer\n\ndef one() -> Trainer.Config:\n    return Trainer.Config({last}={value})\n"
+        read = parse_job(toml if section else registry).settings.get(change.setting)
         return None if read is not None and read.source == "read" else f"does not stand for {change.setting}"
     else:
         text = {"model": {"num_layers": 4}}

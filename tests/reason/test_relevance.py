@@ -66,6 +66,33 @@ def test_a_framework_s_settings_are_offered_where_it_is_known_and_told_in_words_
     assert "CMP-08" not in offered(has_experts=True, is_training=True), "a setting of one framework alone can't be told in words"
 
 
+def test_without_a_job_file_a_fix_whose_needs_cannot_be_asked_is_no_surer_than_others() -> None:
+    exchange: dict[str, FactValue] = {
+        "has_experts": True, "is_training": True, "transport_busy_ns": 30_000_000, "expert_exchange_backend": "nccl",
+        "expert_exchange_blocking_ns": 20_000_000, "expert_exchange_blocking_share": 0.2, "platform": "h100", "gpu_compute_major": 9,
+    }  # fmt: skip
+    found = offered(**exchange)
+    assert found["COM-27"].state == found["COM-01"].state == "unknown", "the library for other networks is not the sure one on an H100"
+
+
+def test_gradients_reduced_beside_compute_are_overlapped_already() -> None:
+    """DistributedDataParallel: nothing is gathered, and only the last buckets are exposed."""
+    reduced: dict[str, FactValue] = {
+        "is_training": True, "transport_busy_ns": 36_000_000, "data_parallel_busy_ns": 36_000_000, "data_gather_share": 0.0,
+        "data_parallel_blocking_ns": 9_000_000, "data_parallel_blocking_share": 0.09,
+    }  # fmt: skip
+    assert offered(**reduced, data_parallel_beside_compute_ns=27_000_000)["COM-10"].state == "already_on"
+    assert offered(**reduced, data_parallel_beside_compute_ns=2_000_000)["COM-10"].state == "unknown"
+
+
+def test_a_variable_of_megatron_s_overlap_is_not_for_every_program() -> None:
+    layers: dict[str, FactValue] = {
+        "is_training": True, "tensor_parallel_busy_ns": 20_000_000, "tensor_parallel_blocking_ns": 20_000_000,
+        "tensor_parallel_blocking_share": 0.2, "transport_busy_ns": 20_000_000, "gpu_compute_major": 9,
+    }  # fmt: skip
+    assert "CUDA_DEVICE_MAX_CONNECTIONS" not in {change.key for change in offered(**layers)["COM-09"].changes}
+
+
 def test_activations_that_leave_in_forward_are_no_offloaded_optimizer() -> None:
     """Equal amounts both ways: gradients go to the host after backward, activations while forward runs."""
     copies: dict[str, FactValue] = {
@@ -73,6 +100,9 @@ def test_activations_that_leave_in_forward_are_no_offloaded_optimizer() -> None:
         "copy_h2d_bytes": 800_000_000, "copy_d2h_bytes": 800_000_000,
     }  # fmt: skip
     gradients, activations = (offered(**copies, copy_d2h_forward_bytes=bytes_) for bytes_ in (0, 799_000_000))
+    checkpoint = offered(**{**copies, "copy_h2d_bytes": 2_000_000}, copy_d2h_forward_bytes=0)
+    assert "CPY-03" in checkpoint
+    assert "CPY-02" not in checkpoint, "nothing comes back from the host"
     assert "CPY-02" in gradients
     assert {"CPY-01", "CPY-03"} <= set(activations)
     assert "CPY-02" not in activations

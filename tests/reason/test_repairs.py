@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from diagnose.cli import main
 from diagnose.document.diagnosis import PlanStep, Tool
 from diagnose.document.job import CheckReport
+from diagnose.errors import PatchRefusedError
 from diagnose.job.advised import advised
 from diagnose.knowledge.glossary import load_glossary
 from diagnose.knowledge.rulebook import CheckSpec
@@ -277,6 +278,49 @@ def test_a_torchtitan_job_gets_changes_in_its_own_keys() -> None:
     assert done.report.bridge_overrides == ()
 
 
+def test_a_registry_of_torchtitan_gets_changes_in_the_words_of_today() -> None:
+    """Policies are classes, the dispatcher an argument of the model, batches are tokens (b5bcd76)."""
+    text = (
+        "from torchtitan.trainer import Trainer\n\ndef one() -> Trainer.Config:\n    return Trainer.Config(\n"
+        '        model_spec=model_registry("16B", num_experts=64), activation_checkpoint=FullAC.Config(),\n'
+        "        training=TrainingConfig(num_tokens_per_microbatch_per_dp_rank=8192, num_tokens_per_train_step=262144, max_context_length=4096,\n"
+        "            disable_cuda_graphs=True),\n"
+        "        parallelism=ParallelismConfig(expert_parallel_degree=8, data_parallel_shard_degree=8),\n"
+        "        debug=DebugConfig(detect_anomaly=True),\n    )\n"
+    )
+    fixes = ("MEM-03", "HOST-05", "HOST-12", "COM-02")
+    done = Patcher(book=BOOK, tool=TOOL, facts=H100).patch(text, "config_registry.py", [Wanted(fixes=(fix,)) for fix in fixes])
+    assert done.report.torchtitan_options == (
+        "activation-checkpoint:selective",
+        "--training.num_tokens_per_microbatch_per_dp_rank 16384",
+        "--debug.no_detect_anomaly",
+        "model_registry(…, moe_comm_backend=hybridep)",
+    )
+    assert {row.key for row in done.report.written if row.framework == "torchtitan"} == {
+        "activation_checkpoint",
+        "training.num_tokens_per_microbatch_per_dp_rank",
+        "debug.detect_anomaly",
+        "model_spec.moe_comm_backend",
+    }
+    with pytest.raises(PatchRefusedError, match="where their dispatcher does not wait"):
+        Patcher(book=BOOK, tool=TOOL, facts=H100).patch(text, "config_registry.py", [Wanted(fixes=("HOST-02",))])
+    dense = text.replace("expert_parallel_degree=8, ", "")
+    graph = Patcher(book=BOOK, tool=TOOL, facts=H100).patch(dense, "config_registry.py", [Wanted(fixes=("HOST-02",))])
+    assert graph.report.torchtitan_options == ("--training.no_disable_cuda_graphs",)
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ("training=TrainingConfig(disable_cuda_graphs=False), parallelism=ParallelismConfig(pipeline_parallel_degree=2)", "graphs-with-torchtitan-pipeline"),
+        ("compile=CompileConfig(enable=False, enable_async_tensor_parallel=True)", "async-tensor-parallelism-without-compilation"),
+    ],
+)  # fmt: skip
+def test_what_torchtitan_itself_refuses_is_told(values: str, found: str) -> None:
+    text = f"from torchtitan.trainer import Trainer\n\ndef one() -> Trainer.Config:\n    return Trainer.Config({values})\n"
+    assert [one.id for one in check(parse_job(text), BOOK, TOOL).results if one.group == "will_fail"] == [found]
+
+
 def test_what_a_framework_has_no_setting_for_is_not_open() -> None:
     """A torchtitan job can't say whether Megatron packs in the batch or fuses its router; no fix waits for that."""
     reader = FixReader(
@@ -338,6 +382,13 @@ def test_jobs_of_deepspeed_and_of_the_hugging_face_trainer_get_changes_in_their_
     assert keys[deepspeed]["COM-12"]["zero_optimization.reduce_bucket_size"] == "500000000"
     assert keys[deepspeed]["CPY-02"]["zero_optimization.offload_optimizer.ratio"] == "0.5"
     assert keys[deepspeed]["HOST-05"] == {"train_micro_batch_size_per_gpu": "4"}
+    accumulated = deepspeed.replace('"zero', '"gradient_accumulation_steps": 4, "train_batch_size": 64, "zero', 1)
+    patcher = Patcher(book=BOOK, tool=TOOL, facts=H100)
+    for fix, sizes in (("HOST-05", (4, 2)), ("MEM-12", (1, 8))):  # DeepSpeed refuses a batch that is not their product
+        job = parse_job(patcher.patch(accumulated, "ds.json", [Wanted(fixes=(fix,))]).text)
+        assert (job.get("micro_batch_size"), job.get("gradient_accumulation_steps")) == sizes
+    with pytest.raises(PatchRefusedError, match="only an even number can be halved"):
+        patcher.patch(accumulated.replace('steps": 4', 'steps": 3'), "ds.json", [Wanted(fixes=("HOST-05",))])
     assert keys[trainer]["HOST-05"] == {"per_device_train_batch_size": "4"}
     assert keys[trainer]["HOST-07"] == {"torch_compile": "true", "optim": "adamw_torch_fused"}
     assert keys[trainer]["MEM-03"] == {"gradient_checkpointing": "false"}

@@ -152,10 +152,34 @@ LATE = {
     "transport_blocking_ns": 12_000_000,
 }
 
+LOADER = {
+    **LATE,
+    "straggler_wait_ns": 27_900_000,
+    "straggler_wait_share": 0.279,
+    "straggler_cause": "slow_host",
+    "straggler_longer_ns": 25_000_000,
+    "transport_blocking_ns": 0,
+    "launch_starved_ns": 20_000_000,
+}
+
 
 @for_each(
     "values, finding, begins",
-    ({**LATE, "straggler_wait_ns": 6_200_000}, "compute-straggler-slow-gpu", "Rank 2's GPU is slow: the other ranks wait 6.20 ms per step"),
+    (
+        {**LATE, "straggler_wait_ns": 6_200_000},
+        "compute-straggler-slow-gpu",
+        "Rank 2's GPU is slow: the other ranks wait 6.20 ms per step (6.2 %) for it.",
+    ),
+    (
+        {**LATE, "straggler_wait_ns": 6_200_000, "straggler_with": "rank 5"},
+        "compute-straggler-slow-gpu",
+        "Rank 2's GPU is slow: the other ranks wait 6.20 ms per step (6.2 %) for it and rank 5, late with it.",
+    ),
+    (
+        {"rotating_wait_ns": 7_100_000, "rotating_wait_share": 0.071, "rotating_cause": "vision_work", "transport_blocking_ns": 12_000_000},
+        "compute-uneven-images",
+        "Ranks take turns as the straggler, because images fall unevenly on them: they wait 7.10 ms per step (7.1 %) for each other.",
+    ),
     ({**LATE, "straggler_wait_ns": 5_800_000}, None, "Compute takes"),  # less than half of what communication loses
     ({**LATE, "straggler_wait_ns": 6_200_000, "transport_blocking_ns": 6_200_000}, None, "Compute dominates"),  # communication is no target
     (  # the verdict speaks of the late rank itself, on which nothing waits: what the others lose by it is worth a wall
@@ -179,6 +203,16 @@ LATE = {
         "host-straggler-slow-host",
         "Rank 2 is the straggler because its CPU",
     ),
+    (  # of one late rank that its loader makes late the others' waiting is what is lost, not what its own steps show of it
+        {**LOADER, "data_loading_ns": 16_700_000},
+        "host-data-loading",
+        "Rank 2 is the straggler because of its data loader: the other ranks wait 27.9 ms per step",
+    ),
+    (
+        {**LOADER, "data_loading_ns": 9_500_000, "straggler_wait_ns": 31_000_000},
+        "host-straggler-slow-host",
+        "Rank 2 is the straggler because its CPU",
+    ),
     ({"launch_starved_ns": 20_000_000, "host_gap_excess_ns": 12_000_000}, "host-long-gaps", "A few long CPU stalls between launches"),
     ({"launch_starved_ns": 30_000_000, "host_gap_excess_ns": 12_000_000}, None, "Compute takes"),
 )
@@ -192,7 +226,8 @@ def test_the_cause_goes_before_the_wall(values: dict[str, FactValue], finding: s
 
 def test_the_heading_of_a_verdict_is_its_wall_and_cause_or_a_cause_that_lies_elsewhere() -> None:
     """Not "Communication first" above a sentence that begins with a slow GPU."""
-    named = {name: rule.cause.headline or "" for name, rule in BOOK.rules.items() if rule.cause is not None}
+    causes = [(name, cause) for name, rule in BOOK.rules.items() for cause in (rule.cause, rule.late) if cause is not None]
+    named = {(name, cause.say): cause.headline or "" for name, cause in causes}
     assert {name: text for name, text in named.items() if not 0 < len(text) <= LONGEST_HEADING} == {}
     given = facts(**{**LATE, "straggler_wait_ns": 6_200_000})
     found, _ = find(given, job=None, rulebook=BOOK, where={})
@@ -203,6 +238,25 @@ def test_the_heading_of_a_verdict_is_its_wall_and_cause_or_a_cause_that_lies_els
     found, _ = find(given, job=None, rulebook=BOOK, where={})
     said = verdict(bounds(given, BOOK), given, BOOK, findings=found)
     assert headline(msgspec.structs.replace(minimal(), verdict=said, findings=found)) == "CPU overhead first · Long CPU stalls"
+
+
+@for_each(
+    "rule, values",
+    ("host-data-loading", {"data_loading_ns": 10_100_000}),
+    ("host-garbage-collection", {"gc_ns": 10_100_000, "gc_ranges_per_step": 1}),
+    ("host-long-gaps", {"host_gap_excess_ns": 11_100_000, "host_gap_profiler_ns": 1_000_000}),
+    ("host-named-pauses", {"host_gap_excess_ns": 11_100_000, "host_gap_profiler_ns": 1_000_000, "host_pauses": "log (11 ms)"}),
+)
+def test_what_makes_one_rank_late_bounds_what_the_others_wait_for_it(rule: str, values: dict[str, FactValue]) -> None:
+    """A stall before the steps is in fewer of them than the waiting for it; the own figure stays where it is more, or no rank is late."""
+
+    def bound(**more: FactValue) -> int | None:
+        found, _ = find(facts(**{**LOADER, **values, **more}), job=None, rulebook=BOOK, where={})
+        return next(one.bound_ns for one in found if one.id == rule)
+
+    assert bound() == 27_900_000
+    own = 10_100_000
+    assert [bound(straggler_wait_ns=9_000_000), bound(straggler_longer_ns=25_400_000), bound(straggler_cause="slow_gpu")] == [own] * 3
 
 
 def test_a_failure_outranks_every_wall() -> None:

@@ -215,11 +215,16 @@ def recomputing(document: Diagnosis, **phases: int) -> Diagnosis:
 
 def test_what_is_recomputed_has_a_row_of_its_own(demo: Diagnosis) -> None:
     changed = recomputing(demo, forward=1, backward=2)
+    assert demo.memory is not None
+    changed = structs.replace(changed, memory=structs.replace(demo.memory, recompute_ns=6_500_000 // 4))
     check_adds_up(changed)
     rows = {part.label: float(part.amount) for part in answer.bar(changed).parts}
     before = {part.label: float(part.amount) for part in answer.bar(demo).parts}
     assert rows["compute: recomputed in backward"] == pytest.approx(6.5 / 4, abs=0.1)
     assert rows["compute active"] + rows["compute: recomputed in backward"] == pytest.approx(before["compute active"], abs=0.11)
+    counted = structs.replace(changed, memory=structs.replace(demo.memory, recompute_ns=0))
+    check_adds_up(counted)
+    assert "compute: recomputed in backward" not in {part.label for part in answer.bar(counted).parts}, "the memory wall says that none is"
 
 
 def test_walls_claim_their_part_of_the_one_bar(demo: Diagnosis) -> None:
@@ -479,3 +484,18 @@ def test_other_ranks_than_the_captured_one_are_asked_for(demo: Diagnosis, rank: 
 
 def test_a_trace_of_recompute_has_no_row_of_its_own(demo: Diagnosis) -> None:
     assert answer.bar(recomputing(demo, forward=10_000, backward=20_000)) == answer.bar(demo)
+
+
+def test_fsdp_s_buffers_are_no_permutation(demo: Diagnosis) -> None:
+    """What packs for a collective of parameters is told apart from what rearranges tokens, in a model with experts too."""
+    device = tables.focus(demo)
+    step = None if device is None else tables.usual(device)
+    assert device is not None
+    assert step is not None
+    before = dict(answer._amounts(demo, step))
+    packed = step.blocking_packing_ns
+    assert (before["packing"], before["buffers"]) == (packed, 0)
+    rows = tuple(structs.replace(row, bucket="collective") if row.role == "packing" else row for row in demo.blocking)
+    amounts = dict(answer._amounts(structs.replace(demo, blocking=rows), step))
+    assert amounts["packing"] + amounts["buffers"] == packed
+    assert amounts["buffers"] > 0.9 * packed > 0

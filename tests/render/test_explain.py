@@ -222,6 +222,7 @@ def test_what_is_like_nothing_gets_the_kinds() -> None:
 
 def test_sentences_name_the_numbers_that_they_will_hold() -> None:
     assert unfilled("{step_ns:ms} ms {per}, {job_bf16} and {bound_share:pct}") == "‹step_ns› ms per step, ‹bf16› and ‹bound_share›"
+    assert unfilled("for rank {straggler_rank}[[ and {straggler_with:text}]]") == "for rank ‹straggler_rank›[ and ‹straggler_with›]"
 
 
 def test_a_layout_of_the_first_line_is_explained_as_it_is_printed() -> None:

@@ -194,6 +194,7 @@ def test_the_headline_tells_who_how_often_what_it_costs_and_why(format_: str) ->
         "The straggler is unknown: no collective was matched between ranks",
     ),
     (changed(late=rich_ranks().late[1:2]), "Rank 5 is the straggler"),
+    (changed(late=(msgspec.structs.replace(rich_ranks().late[1], alike=(6,)),)), "Ranks 5 and 6 are stragglers"),
     (changed(late=rich_ranks().late[2:]), "Ranks take turns as the straggler; no single one is"),
     (many_ranks(512), "Ranks 5, 69, 133, 197, 261, 325, 389, 453 are stragglers"),
 )

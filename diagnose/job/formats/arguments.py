@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from diagnose.job.formats import megatron_lm, torchtitan
+from diagnose.job.formats import hydra, megatron_lm, torchtitan
 from diagnose.job.formats.reader import Reader, keys_of, world_size
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed
 from diagnose.job.text import JobText, Lines, leaves_of
@@ -38,7 +38,7 @@ def _read(text: JobText) -> Parsed | None:
     given = [_argument(leaf if named is None else leaf.moved(inner.source)) for leaf in leaves]
     if named is not None:
         given += _ranks(list(leaves_of(tree.data, tree.lines)))
-    return Parsed(format=NAME, leaves=tuple(_without_denials(given, text)), notes=(*tree.notes, _FORK), rules=tree.rules, open_ended=True)
+    return Parsed(format=NAME, leaves=tuple(_without_denials(given, text)), notes=(*tree.notes, _FORK), rules=tree.rules)
 
 
 _FORK = "FlagScale's own Megatron-LM decides what this file leaves out"
@@ -95,7 +95,10 @@ def _module(data: Mapping[Any, object]) -> tuple[str, Mapping[Any, object]] | No
     """The module of a Primus experiment that trains, with its name."""
     modules = data.get("modules")
     found = ((str(key), one) for key, one in modules.items() if isinstance(one, dict)) if isinstance(modules, dict) else ()
-    return next(((key, one) for key, one in found if one.get("framework") in ("megatron", "torchtitan") and "overrides" in one), None)
+    return next(
+        ((key, one) for key, one in found if one.get("framework") in ("megatron", "torchtitan", "megatron_bridge") and "overrides" in one),
+        None,
+    )
 
 
 def _of_primus(text: JobText, name: str, module: Mapping[Any, object]) -> Parsed:
@@ -108,6 +111,11 @@ def _of_primus(text: JobText, name: str, module: Mapping[Any, object]) -> Parsed
     if framework == "torchtitan":
         told = tuple(replace(leaf, value=_resolved(leaf.value)) for leaf in over)
         return Parsed(format=torchtitan.NAME, leaves=told, notes=(*notes, _LAID), open_ended=True)
+    if framework == "megatron_bridge":  # arguments of a recipe, and what is laid over its model
+        model = {} if text.yaml is None else text.yaml.data.get("model")
+        over += leaves_of(model if isinstance(model, dict) else {}, lines, below=("model",))
+        given = tuple(replace(leaf, key=_OF_RECIPES.get(leaf.key, leaf.key), value=_resolved(leaf.value)) for leaf in over)
+        return Parsed(format=hydra.NAME, leaves=given, notes=(*notes, f"the recipe of {module.get('model')} decides the rest", _LAID))
     leaves = {leaf.key: leaf for leaf in map(_argument, over)}
     for kind, key in (("models", "model"), ("modules", "config")):
         file = _resolved(module.get(key))
@@ -116,9 +124,10 @@ def _of_primus(text: JobText, name: str, module: Mapping[Any, object]) -> Parsed
             notes.append(f"{file}, which {text.source} lies on, is not beside it: what it sets is not known")
         else:
             leaves = {**below, **leaves}
-    return Parsed(format=NAME, leaves=tuple(_without_denials(list(leaves.values()), text)), notes=(*notes, _LAID), open_ended=True)
+    return Parsed(format=NAME, leaves=tuple(_without_denials(list(leaves.values()), text)), notes=(*notes, _LAID))
 
 
+_OF_RECIPES = {"precision_config": "mixed_precision", "packed_sequence": "enable_offline_packing", "peft": "peft_type"}
 _LAID = "what Primus and its patches add to this file is not known"
 
 

@@ -1,4 +1,4 @@
-"""Configurations of DeepSpeed: JSON with ZeRO, precision, batch and offload.
+"""Configurations of DeepSpeed: JSON with ZeRO, precision, batch and offload; GPT-NeoX has the model in the same file.
 
 Values that say "auto" are filled in by the trainer that takes the file.
 """
@@ -26,6 +26,7 @@ _SECTIONS = _OWN | {  # DeepSpeed deepspeed/runtime/constants.py and config.py
     "train_batch_size", "use_data_before_expert_parallelism", "wall_clock_breakdown", "wandb", "weight_quantization", "zero_force_ds_cpu_optimizer",
     "checkpoint_tag_validation", "allgather_size", "allreduce_always_fp32", "autotp_size", "zenflow", "nebula", "random_ltd",
 }  # fmt: skip
+_UNUSED_AT_ZERO = frozenset({"tensor_parallel.autotp_size", "expert_parallel.autoep_size", "pipe_parallel_size"})
 _PLACED = re.compile(r"<[^<>]+>|\$\{?\w+\}?|[A-Z][A-Z_]+")  # what a script puts a value in place of
 _WHOLE = re.compile(r"[+-]?\d+(\.0*)?([eE]\+?\d+)?")
 
@@ -57,7 +58,7 @@ def _leaves(tree: Tree) -> Iterator[Leaf]:
             value = int(value)
         if isinstance(value, str) and _PLACED.fullmatch(value) and not leaf.key.startswith(("optimizer", "scheduler")):
             value = f"{UNRESOLVED} = {value}"
-        off = leaf.key in ("tensor_parallel.autotp_size", "expert_parallel.autoep_size") and value == 0  # not used
+        off = leaf.key in _UNUSED_AT_ZERO and value == 0
         yield replace(leaf, value=None if off else value, known=leaf.key.partition(".")[0] in _SECTIONS)
 
 

@@ -86,6 +86,9 @@ def _below(named: Sequence[Leaf], text: JobText) -> tuple[list[Leaf], list[str]]
     return [], []
 
 
+_CONFIGURED = frozenset({"deepspeed", "deepspeed_config", "ds_config"})  # arguments that name a configuration of DeepSpeed
+
+
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 
@@ -93,7 +96,7 @@ def _of_command(command: Command, text: JobText) -> Parsed | None:
     names = {token.text.partition("=")[0].lstrip("-").replace("-", "_") for token in command.arguments if token.text.startswith("-")}
     launched = any(_LAUNCH.fullmatch(token.text) for token in command.words[: len(command.words) - len(command.arguments)])
     files = [token for token in command.arguments if _FILE.fullmatch(token.text.rpartition("=")[2])]
-    ours = bool(names & _OWN) or bool(names & {"deepspeed", "deepspeed_config"}) or launched or (bool(files) and _verb(command))
+    ours = bool(names & _OWN) or bool(names & _CONFIGURED) or launched or (bool(files) and _verb(command))
     if not ours or any(_OF_MEGATRON.fullmatch(token.text) for token in command.arguments):
         return None
     flags, notes = _flags(command.arguments)
@@ -106,7 +109,7 @@ def _of_command(command: Command, text: JobText) -> Parsed | None:
     own = {leaf.key for leaf in flags}
     if any(leaf.key == "launch.fsdp_config.fsdp_activation_checkpointing" and leaf.value is True for leaf in around):
         flags = [leaf for leaf in flags if leaf.key != "gradient_checkpointing"]  # FSDP recomputes instead
-    below, said = _below([leaf for leaf in flags if leaf.key in ("deepspeed", "deepspeed_config")], text)
+    below, said = _below([leaf for leaf in flags if leaf.key in _CONFIGURED], text)
     leaves = [*(leaf for leaf in base if leaf.key not in own), *flags, *below]
     told = {leaf.key for leaf in command.around}
     return parsed_command(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from diagnose.job.command_line import Command, parsed_command
-from diagnose.job.formats.reader import Reader
+from diagnose.job.formats.reader import Reader, world_size
 from diagnose.job.model import Leaf, Parsed
 from diagnose.job.text import JobText, is_override, leaves_of, override_word
 
@@ -44,6 +44,9 @@ _KEYS: Mapping[str, str] = {
     "policy.train_global_batch_size": "train.global_batch_size",
     "policy.train_micro_batch_size": "train.micro_batch_size",
     "policy.max_total_sequence_length": "model.seq_length",
+    "policy.megatron_cfg.fp8_cfg.fp8": "model.fp8",
+    "policy.megatron_cfg.fp8_cfg.fp8_recipe": "model.fp8_recipe",
+    "policy.megatron_cfg.fp8_cfg.fp8_param": "mixed_precision.fp8_param",
 }
 _RANKS = (("trainer.nnodes", "trainer.n_gpus_per_node"), ("cluster.num_nodes", "cluster.gpus_per_node"))
 _KNOWN = re.compile(
@@ -51,6 +54,8 @@ _KNOWN = re.compile(
 )
 _MAX_LEVEL = 8
 _RECOMPUTE = "policy.megatron_cfg."
+_FP8 = "policy.megatron_cfg.fp8_cfg."
+_SWITCHES = frozenset({f"{_RECOMPUTE}enabled", f"{_RECOMPUTE}activation_checkpointing", f"{_FP8}enabled"})  # what others hang on
 _SECTIONS = frozenset({"policy", "grpo", "actor_rollout_ref", "dpo", "sft", "distillation", "cluster", "actor_train", "actor"})
 _MAPPED = re.compile(r"list\(range\(\s*(\d{1,6})\s*,\s*(\d{1,6})\s*\)\)")  # ROLL: the devices of a role
 _LETTERS = {"d": "data_parallel_size", "t": "tensor_model_parallel_size", "p": "pipeline_model_parallel_size", "c": "context_parallel_size"}
@@ -170,13 +175,17 @@ def _translated(leaves: Sequence[Leaf]) -> Iterable[Leaf]:
     colocated = by_key.get("policy.generation.colocated.enabled")
     apart = colocated is not None and colocated.value is False  # some of the ranks generate, and do not train
     recompute = by_key.get(f"{_RECOMPUTE}activation_checkpointing")
+    fp8 = by_key.get(f"{_FP8}enabled")
     for leaf in leaves:
         if recompute is not None and leaf.shown.startswith(f"{_RECOMPUTE}recompute_") and recompute.value is False:
             leaf = replace(leaf, value=None)  # noqa: PLW2901 - not looked at, nemo_rl/models/megatron/setup.py
         group = next((one for one in _GROUPS if leaf.shown.startswith(one)), None)
         key = _KEYS.get(leaf.shown) or (_GROUPS[group] + leaf.shown.removeprefix(group) if group else leaf.shown)
         off = megatron is not None and megatron.value is False and leaf.shown.startswith("policy.megatron_cfg.")
-        plain = replace(leaf, key=key, forced=False, known=leaf.known or group is None or off)
+        off |= fp8 is not None and fp8.value is not True and leaf.shown.startswith(_FP8)
+        if leaf.shown.endswith(".moe_enable_deepep"):  # the older switch: on it names the backend, off it says nothing
+            key, leaf = "model.moe_flex_dispatcher_backend", replace(leaf, value="deepep" if leaf.value is True else None)  # noqa: PLW2901
+        plain = replace(leaf, key=key, forced=False, known=leaf.known or group is None or off or leaf.shown in _SWITCHES)
         known_text = isinstance(leaf.value, str) and leaf.value.startswith("${")  # an interpolation of another key
         yield replace(plain, key=leaf.shown, known=True) if off or known_text else plain
     if (
@@ -186,13 +195,9 @@ def _translated(leaves: Sequence[Leaf]) -> Iterable[Leaf]:
     ):
         yield replace(recompute, key="model.recompute_granularity", value="full" if recompute.value else "none", forced=False)
     yield from _spread(by_key)
-    for nodes, each in _RANKS if "actor.backend" not in by_key else ():
-        sizes = [by_key.get(nodes), by_key.get(each)]
-        values = [leaf.value for leaf in sizes if leaf is not None and isinstance(leaf.value, int)]
-        first = sizes[0]
-        if first is not None and len(values) == len(sizes) and not apart:
-            total = int(values[0]) * int(values[1])
-            yield Leaf(key="world_size", shown=f"{nodes} × {each}", value=total, place=first.place, line=first.line)
+    for nodes, each in () if apart or "actor.backend" in by_key else _RANKS:
+        sizes = [replace(by_key[key], forced=False) for key in (nodes, each) if key in by_key]
+        yield from world_size(sizes, f"{nodes} × {each}")
 
 
 def _spread(by_key: Mapping[str, Leaf]) -> Iterable[Leaf]:

@@ -109,7 +109,7 @@ def _of_function(text: JobText) -> Parsed | None:
     ]
     notes = [f"{name} is Python: its literal values are read; what it leaves to {one}() is not known" for one in found.others]
     notes += [f"{name} is Python: what {one}() changes in it is not known" for one in found.changes]
-    return Parsed(format=NAME, leaves=tuple(leaves), notes=tuple(notes), open_ended=True)
+    return Parsed(format=NAME, leaves=tuple(leaves), notes=tuple(notes))
 
 
 def _of_recipe(leaves: Sequence[Leaf], *, read: bool) -> list[str]:

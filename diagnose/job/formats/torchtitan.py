@@ -33,9 +33,16 @@ _POLICIES: Mapping[str, str] = {
 }  # distributed/activation_checkpoint.py
 
 
+_TABLES = re.compile(r"(job|model|experimental)\..*|training\.(seq_len|compile)|activation_checkpoint\.mode")
+
+
 def _read(text: JobText) -> Parsed | None:
     found = _taken(text)
-    return None if found is None else replace(found, leaves=tuple(_settled(found.leaves)))
+    if found is None:
+        return None
+    tables = text.toml is not None or any(_TABLES.fullmatch(leaf.shown.lstrip("-")) for leaf in found.leaves)
+    form = Leaf(key="policy_classes", shown="tables of keys, as in TOML" if tables else "a function, in Python", value=not tables)
+    return replace(found, leaves=(*_settled(found.leaves), form))
 
 
 def _taken(text: JobText) -> Parsed | None:

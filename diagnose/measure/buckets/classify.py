@@ -15,7 +15,6 @@ import polars as pl
 
 from diagnose.knowledge.buckets import Buckets, bucket_type
 from diagnose.knowledge.taxonomy import Context, Family, Group, Taxonomy, own_id, union
-from diagnose.knowledge.words import Lines
 from diagnose.measure.buckets.context import FORWARD_BIT, HostContext, host_context
 from diagnose.measure.buckets.line import chosen
 from diagnose.measure.buckets.names import namespaces_of, normalised, words_of
@@ -74,10 +73,8 @@ def _by_words(left: pl.DataFrame, block: Sequence[tuple[int, Family]], reads: st
     words = words_of(kernels["name"], taxonomy) if reads == "words" else spaces
     read = kernels.select("row", words.alias("words"), spaces.alias("spaces"))
     texts = read.select("words", "spaces").unique().drop_nulls()
-    lines = Lines([family.words or family.namespaces for _, family in block], taxonomy.sets)
-    around = {
-        number: Lines([family.namespaces], taxonomy.sets) for number, (_, family) in enumerate(block) if family.words and family.namespaces
-    }
+    lines = taxonomy.lines(*(family.words or family.namespaces for _, family in block))
+    around = {number: taxonomy.lines(family.namespaces) for number, (_, family) in enumerate(block) if family.words and family.namespaces}
     numbers = [
         next(
             (

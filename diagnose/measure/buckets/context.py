@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import polars as pl
 
 from diagnose.knowledge.taxonomy import Context, Source, Taxonomy, union
-from diagnose.knowledge.words import Lines
 from diagnose.measure.buckets.names import range_words
 from diagnose.measure.host import Launches
 from diagnose.model.intervals import MAX_CLASSES, sweep
@@ -63,7 +62,7 @@ def text_bits(texts: pl.Series, source: Source, taxonomy: Taxonomy) -> pl.DataFr
     frame = pl.DataFrame({"text": texts.cast(pl.String)}).with_row_index("row")
     found = [frame.select("row", pl.lit(0, dtype=pl.Int8).alias("bit")).clear(), _by_words(frame, contexts, taxonomy)]
     frame = frame.filter(pl.col("text").str.contains(union([pattern for _, context in contexts for pattern in context.patterns])))
-    for bit, context in contexts:
+    for bit, context in contexts if frame.height else ():
         if not context.patterns:
             continue
         matches = pl.col("text").str.contains(union(context.patterns))
@@ -76,7 +75,7 @@ def text_bits(texts: pl.Series, source: Source, taxonomy: Taxonomy) -> pl.DataFr
 def _by_words(frame: pl.DataFrame, contexts: Sequence[tuple[int, Context]], taxonomy: Taxonomy) -> pl.DataFrame:
     """Which contexts the words of range texts (row, text) match: row, bit."""
     told = [(bit, context) for bit, context in contexts if context.words]
-    lines = Lines([context.words for _, context in told], taxonomy.sets)
+    lines = taxonomy.lines(*(context.words for _, context in told))
     said = frame.select("row", pl.col("text").str.extract(r"^([^,]*)").alias("text"))
     texts = said["text"].unique().drop_nulls()
     words = pl.DataFrame({"text": texts, "words": range_words(texts)})

@@ -13,7 +13,6 @@ import re
 import polars as pl
 
 from diagnose.knowledge.taxonomy import Taxonomy
-from diagnose.knowledge.words import Lines
 
 # A literal template argument, a floating type, a substitution, a length-prefixed identifier: the parts of a mangled name with digits.
 _MANGLED = re.compile(r"L(?:[a-z]|N\d\w*?E)n?\d+E|DF\d+[b_x]?|[ST]\d*_|(\d+)|[^\d]")
@@ -129,6 +128,7 @@ def _spaced(text: pl.Expr) -> pl.Expr:
         .str.replace_all(r" group(?:size)?(?:16|32|64|128|256) ", " groupwise ")
         .str.replace_all(r" (?:v?[0-9]+) ", " ")
         .str.replace_all(r" permute ?[0-3]{3,4} ", " transpose ")  # an order of axes moves no tokens
+        .str.replace_all(r" cp  async ", " async ")  # an instruction, no context that is divided
         .str.replace_all(r"([a-z])[0-9]{3,} ", "${1} ")
         .str.replace_all(r" d  ([a-z]{1,2}) ", " d${1} ")
         .str.replace_all(r" +", " ")
@@ -161,7 +161,7 @@ def words_of(names: pl.Series, taxonomy: Taxonomy) -> pl.Series:
         )
     unread = "|".join(taxonomy.sets.get("unread", ())) or r"\0"
     frame = frame.with_columns(_spaced(pl.col("function")).str.replace_all(rf" (?:{unread}) ", " ").alias("words"))
-    carrier = Lines([["=@carrier"]], taxonomy.sets).hold(frame["words"])
+    carrier = taxonomy.lines(("=@carrier",)).hold(frame["words"])
     places = (carrier & (frame["template"].is_not_null() | frame["name"].str.contains("<", literal=True))).arg_true()
     if places.is_empty():
         return frame["words"]

@@ -105,7 +105,7 @@ def _against_likes(groups: Sequence[_Group]) -> list[SlowLink]:
 
 
 _LISTED = 8  # ranks that a text names before it counts the rest
-_FROM_LATENESS = ("straggler_rank", "straggler_cause", "straggler_bucket", "straggler_longer_ns")
+_FROM_LATENESS = ("straggler_rank", "straggler_with", "straggler_cause", "straggler_bucket", "straggler_longer_ns")
 
 
 def rank_facts(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
@@ -210,13 +210,28 @@ def the_straggler(ranks: Ranks | None) -> Late | None:
     return min(found, key=lambda one: (one.cause == "start_skew", -one.wait_ns, one.rank or 0), default=None)
 
 
+WITH_IT = (
+    0.5  # of what the straggler costs: others that are late by the same cause and cost as much are named with it; this project's choice
+)
+
+
+def late_with(ranks: Ranks | None) -> tuple[int, ...]:
+    """Ranks that are late as the straggler is, by the same cause: together with it, or in groups of their own, where that costs as much."""
+    first = the_straggler(ranks)
+    if ranks is None or first is None:
+        return ()
+    alike = [one for one in ranks.late if one.rank is not None and one.cause == first.cause and one.wait_ns >= WITH_IT * first.wait_ns]
+    return tuple(sorted({rank for one in alike for rank in (one.rank, *one.alike) if rank is not None} - {first.rank}))
+
+
 def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
     """Who always or mostly comes last, what it costs per step, and why."""
-    late = the_straggler(ranks)
+    late, fellows = the_straggler(ranks), late_with(ranks)
     rotates = any(one.pattern == "rotating" for one in (ranks.late if ranks else ()))
     wait = late.wait_ns if late else _nobody(ranks)
     return {
         "straggler_rank": str(late.rank) if late else None,
+        "straggler_with": f"rank{'s' if len(fellows) > 1 else ''} {rank_list(fellows)}" if fellows else None,
         "straggler_wait_ns": wait,
         "straggler_wait_share": _share(wait, step_ns),
         "straggler_last_share": late.last_share if late else None,
@@ -229,10 +244,17 @@ def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
 
 
 def _rotating(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
-    """Waiting per step behind ranks that come last in turn."""
-    waits = [one.wait_ns for one in (ranks.late if ranks else ()) if one.pattern == "rotating"]
-    wait = max(waits, default=_nobody(ranks))
-    return {"rotating_wait_ns": wait, "rotating_wait_share": _share(wait, step_ns)}
+    """Waiting per step behind ranks that come last in turn, and what they have uneven work in."""
+    every = [one for one in (ranks.late if ranks else ()) if one.pattern == "rotating"]
+    late = max(every, key=lambda one: one.wait_ns, default=None)
+    wait = late.wait_ns if late else _nobody(ranks)
+    return {
+        "rotating_wait_ns": wait,
+        "rotating_wait_share": _share(wait, step_ns),
+        "rotating_cause": late.cause if late else None,
+        "rotating_bucket": late.bucket if late else None,
+        "rotating_uneven_ns": late.longer_ns if late else None,
+    }
 
 
 def _start_skew(ranks: Ranks | None) -> dict[str, FactValue]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median_low
 
 import polars as pl
+from msgspec import structs
 
 from diagnose.document.ranks import ExpertImbalance, Late, LateCause, Pattern
 from diagnose.knowledge.buckets import Buckets
@@ -25,6 +26,7 @@ ALWAYS, MOSTLY = 0.8, 0.5  # share of the waiting that is behind one rank
 OWN = 0.6  # of the waiting: by so much the late rank's own time must exceed that of its likes, or it is late because it waited elsewhere
 MOST_STEPS = 0.7  # of the steps: there it must exceed theirs by half of that at least
 EXPLAINS = 0.4  # share of the lateness that a cause must account for
+IN_TURN = 0.15  # of the uneven work: where less of it moves from member to member, the same ones have most in all steps
 TOGETHER = 0.1  # of the longest wait in an exchange: who waits less than that came as late as the last
 
 
@@ -63,12 +65,15 @@ class Background:
 
 
 def late(every: Sequence[Transfers], known: Background) -> tuple[Late, ...]:
-    """One entry for each rank that others wait for, costliest first; rotating lateness only where no rank stands out."""
+    """One entry for each rank that others wait for, and one for those that are late in turn; costliest first."""
     # only where the group's exchanges are known to end together does the shorter duration mean that a rank came later
     firm = [one for one in every if known.clocks.together(part.member for part in one.group.parts)]
-    entries = [entry for blame in _blames(firm) if (entry := _late(blame, firm, known)) is not None]
+    arrivals = _arrivals(firm)
+    blames = list(_blames(firm))
+    entries = [entry for blame in blames for entry in _late(blame, arrivals, known)]
     if not any(entry.rank is not None for entry in entries):
-        entries += _slow_stages(known)
+        entries += [entry for blame in blames for entry in _in_turn(blame, blame.members, sum(blame.behind.values()), known, shown=True)]
+        entries = [_of_all_groups(entry, known) for entry in entries] + _slow_stages(known)
     best: dict[int | None, Late] = {}
     for entry in sorted(entries, key=lambda entry: (-entry.wait_ns, entry.ranks)):
         best.setdefault(entry.rank, entry)
@@ -109,7 +114,7 @@ def _behind(group: Sequence[Transfers], members: tuple[Member, ...]) -> tuple[di
         .group_by("culprit", "index")
         .agg(pl.col("wait").sum() // (len(members) - 1))
     )
-    steps = max(1.0, *(_steps_matched(group, place) for place in range(len(members))))
+    steps = max(1.0, *_steps_matched(group, table))
     behind = dict.fromkeys((member.place for member in members), 0)
     for culprit, waited in costs.group_by("culprit").agg(pl.col("wait").sum()).iter_rows():
         held = median_low([member.median.blocking_transport_ns for place, member in enumerate(members) if place != culprit])
@@ -121,39 +126,49 @@ def _behind(group: Sequence[Transfers], members: tuple[Member, ...]) -> tuple[di
     return behind, lasts, near
 
 
-def _steps_matched(group: Sequence[Transfers], place: int) -> float:
-    """How many of a member's steps its matched exchanges make up: where another capture covers it only in part, so many are compared."""
-    part = [one.group.parts[place] for one in group]
-    every = sum(one.rows["index"].count() for one in part)
-    matched = sum(one.rows.filter((pl.col("place") == place) & pl.col("index").is_not_null()).height for one in group)
-    return len(part[0].member.steps) * min(1.0, matched / every) if every else 0.0
+def _steps_matched(group: Sequence[Transfers], table: pl.DataFrame) -> Iterator[float]:
+    """How many of each member's steps its matched exchanges make up: where another capture covers it only in part, so many are compared."""
+    matched = dict(table.filter(pl.col("index").is_not_null()).group_by("place").len().iter_rows())
+    for place, part in enumerate(group[0].group.parts):
+        every = sum(one.group.parts[place].rows["index"].count() for one in group)
+        yield len(part.member.steps) * min(1.0, matched.get(place, 0) / every) if every else 0.0
 
 
-def _late(blame: _Blame, every: Sequence[Transfers], known: Background) -> Late | None:
-    """The entry for one set of ranks; None where nobody waits long enough, or whoever comes last is itself held up elsewhere."""
+def _late(blame: _Blame, arrivals: _Arrivals, known: Background) -> Iterator[Late]:
+    """The entries for one set of ranks: who is late, and what of the waiting is for ranks that have more work in turn.
+
+    Nobody is where nobody waits long enough, or whoever comes last is itself held up elsewhere.
+    """
     step = median_low([member.median.window_ns for member in blame.members])
     total = sum(blame.behind.values())
     if not total or not step:
-        return None
+        return
     culprit = max(blame.behind, key=lambda place: (blame.behind[place], -place))
+    others = [one for one in blame.members if one.place != culprit]
+    if blame.behind[culprit] < MOSTLY * total:
+        yield from _in_turn(blame, blame.members, total, known)
+    elif blame.behind[culprit] >= WORTH * step and _slower(known, culprit, others, blame.behind[culprit]):
+        yield (named := _straggler(blame, culprit, total, arrivals, known))
+        yield from _in_turn(blame, others, total - named.wait_ns, known, shown=True)
+
+
+def _straggler(blame: _Blame, culprit: int, total: int, arrivals: _Arrivals, known: Background) -> Late:
+    """The entry of the rank that others wait for most (a place); `total` is all waiting in its set of ranks."""
     share = blame.behind[culprit] / total
     member = next(one for one in blame.members if one.place == culprit)
     others = [one for one in blame.members if one.place != culprit]
-    if share < MOSTLY:
-        return _rotating(blame, total, step, known.experts)
-    if blame.behind[culprit] < WORTH * step or not _slower(known, culprit, others, blame.behind[culprit]):
-        return None
     with_it = [one for one in others if blame.near[one.place] >= MOSTLY * blame.noticed]
     fellows = {one.place for one in others if culprit in known.slow and one.place in known.slow} | {one.place for one in with_it}
     late_ones = {culprit, *fellows} if len(fellows) < len(others) else {culprit}
     waited = sum(blame.behind[place] for place in late_ones) * len(others) // (len(blame.members) - len(late_ones))
-    wait = min(waited, _waited_for_alone(every, late_ones))
+    wait = min(waited, _waited_for_alone(arrivals, late_ones))
     pattern: Pattern = "always" if share >= ALWAYS else "mostly"
     cause, bucket, longer, words = _cause(member, others, blame.behind[culprit], known)
     if cause == "slow_gpu" and late_ones == {culprit}:
         wait = min(wait, _more_work(member, others) or wait)
     times = blame.lasts[culprit] / blame.noticed
     much = f"{share:.1%} of the waiting is for it".replace("%", " %")
+    alike = [one for one in others if one.place in late_ones and _late_alike(one, blame, late_ones, cause, known)]
     also = _ranks("; as late as it in most of them: rank", with_it)
     also += _ranks("; as slow as it, and late with it: rank", [one for one in others if one.place in fellows and one not in with_it])
     often = f"{times:.1%} of the {blame.noticed} collectives with notable waiting".replace("%", " %")
@@ -169,7 +184,15 @@ def _late(blame: _Blame, every: Sequence[Transfers], known: Background) -> Late 
         longer_ns=longer,
         evidence=f"Rank {member.rank.rank} comes last in {often}, and {much}{also}; {words}.",
         status="inferred",
+        alike=tuple(one.rank.rank for one in alike),
     )
+
+
+def _late_alike(member: Member, blame: _Blame, late_ones: Collection[int], cause: LateCause, known: Background) -> bool:
+    """Whether one that comes late with the straggler has its own reason for that, and the same, rather than waiting for it elsewhere."""
+    rest = [one for one in blame.members if one.place not in late_ones]
+    wait = max(blame.behind.values())
+    return _slower(known, member.place, rest, wait) and _cause(member, rest, wait, known)[0] == cause
 
 
 def _ranks(words: str, members: Sequence[Member]) -> str:
@@ -177,36 +200,56 @@ def _ranks(words: str, members: Sequence[Member]) -> str:
     return f"{words} {', '.join(str(one.rank.rank) for one in members)}" if members else ""
 
 
-def _waited_for_alone(every: Sequence[Transfers], late_ones: Collection[int]) -> int:
+@dataclass(frozen=True, kw_only=True)
+class _Arrivals:
+    """When members came to their exchanges.
+
+    `tables`, one for each group: group, ordinal, member (its place), index, came (the last one, by the member's clock), wait. `met`: by
+    member and group, how many of its instances are matched, and how many there are; `steps`: by member, how many steps it has.
+    """
+
+    tables: Sequence[pl.DataFrame]
+    met: Mapping[int, Mapping[int, tuple[int, int]]]
+    steps: Mapping[int, int]
+
+
+def _arrivals(every: Sequence[Transfers]) -> _Arrivals:
+    """Those of all groups."""
+    met: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
+    for number, one in enumerate(every):
+        for place, part in enumerate(one.group.parts):
+            met[part.member.place][number] = one.covered_in_all.get(place, (0, 0))
+    came = (pl.col("start") + pl.col("wait")).alias("came")
+    return _Arrivals(
+        tables=[
+            one.by_member.select(pl.lit(number).alias("group"), "ordinal", "member", "index", came, "wait")
+            for number, one in enumerate(every)
+        ],
+        met=met,
+        steps={part.member.place: len(part.member.steps) for one in every for part in one.group.parts},
+    )
+
+
+def _waited_for_alone(known: _Arrivals, late_ones: Collection[int]) -> int:
     """For how long (ns per step) all others of an exchange were there and only the late ones were not; what overlaps counts once.
 
     By so much, and no more, a step can get shorter without their lateness: then the next to come is waited for. Of the others the one
-    that waits so most counts, because it is in most of their groups.
+    that waits so most counts, because it is in most of their groups; those that meet them in the same exchanges wait alike, so that one
+    of each such set is looked at.
     """
-    shared = [one for one in every if not {part.member.place for part in one.group.parts}.isdisjoint(late_ones)]
-    rows, held, whole = [], Counter[int](), Counter[int]()
-    for one in shared:
-        places = {place: part.member.place for place, part in enumerate(one.group.parts)}
-        late_here = [place for place, member in places.items() if member in late_ones]
-        others = one.rows.filter(~pl.col("place").is_in(late_here))
-        inside = others.with_columns(pl.col("wait").min().over("ordinal").alias("least")).filter(pl.col("index").is_not_null())
-        came = pl.col("start") + pl.col("wait")  # the last one
-        rows.append(
-            inside.select(
-                pl.col("place").replace_strict(places, return_dtype=pl.Int32).alias("member"),
-                "index",
-                (came - pl.col("least")).alias("next"),
-                came.alias("last"),
-            )
-        )
-        for place, (matched, number) in one.covered_in_all.items():
-            held[places[place]] += matched
-            whole[places[place]] += number
+    shared = sorted({group for member in late_ones for group in known.met.get(member, ())})
+    counts = {member: [(group, *own[group]) for group in shared if group in own] for member, own in known.met.items()}
+    alike = {(member in late_ones, known.steps[member], *own): member for member, own in sorted(counts.items(), reverse=True) if own}
+    rows = pl.concat([known.tables[group] for group in shared]).filter(~pl.col("member").is_in(list(late_ones)))
+    least = rows.group_by("group", "ordinal").agg(pl.col("wait").min().alias("least"))  # of the next to come
+    looked_at = rows.filter(pl.col("member").is_in(list(alike.values())) & pl.col("index").is_not_null()).join(
+        least, on=["group", "ordinal"]
+    )
     sums: Counter[int] = Counter()
-    for (member, _), ns in unions(rows, "next", "last").items():
+    for (member, _), ns in unions([looked_at.with_columns((pl.col("came") - pl.col("least")).alias("next"))], "next", "came").items():
         sums[member] += ns
-    members = {part.member.place: part.member for one in shared for part in one.group.parts}
-    steps = max((len(one.steps) * held[place] / whole[place] for place, one in members.items() if whole[place]), default=0.0)
+    covered = [(known.steps[member], [sum(numbers) for numbers in zip(*counts[member], strict=True)]) for member in alike.values()]
+    steps = max((number * matched / every for number, (_, matched, every) in covered if every), default=0.0)
     return int(max(sums.values(), default=0) / max(1.0, steps))
 
 
@@ -244,31 +287,75 @@ def _slow_stages(known: Background) -> list[Late]:
     ]
 
 
-def _rotating(blame: _Blame, total: int, step: int, experts: Sequence[ExpertImbalance]) -> Late | None:
-    """The entry for a set of ranks in which none stands out; None where little is waited."""
-    if total < WORTH_ROTATING * step:
-        return None
+def _in_turn(blame: _Blame, members: Sequence[Member], total: int, known: Background, *, shown: bool = False) -> Iterator[Late]:
+    """The entry for a set of ranks of which another is late each time, and costs the others `total`; none where that is little.
+
+    `members`: those among which work may fall unevenly; with `shown` there is no entry unless it does.
+    """
+    if total < WORTH_ROTATING * median_low([member.median.window_ns for member in blame.members]):
+        return
     ranks = tuple(one.rank.rank for one in blame.members)
-    lost = next((entry.lost_ns for entry in experts if entry.ranks == ranks), 0)
-    uneven = lost >= EXPLAINS * total
-    most = max(blame.lasts.values(), default=0) / max(1, blame.noticed)
-    words = "the experts' work differs from layer to layer" if uneven else "no rank does so most of the time"
-    return Late(
+    lost = next((entry.lost_ns for entry in known.experts if entry.ranks == ranks), 0)
+    by_layer = lost >= EXPLAINS * total
+    found: tuple[LateCause, str, int] = ("expert_work", EXPERT_GEMM, lost) if by_layer else _uneven(members, known.buckets)
+    cause, bucket, longer = found
+    told = longer >= EXPLAINS * total
+    if shown and not told:
+        return
+    most = max((blame.lasts[member.place] for member in members), default=0) / max(1, blame.noticed)
+    turns = "Another rank comes last" if len(members) == len(blame.members) else "Beside the straggler another rank is late"
+    words = "no rank does so most of the time"
+    if by_layer:
+        words = "the experts' work differs from layer to layer"
+    elif told:
+        words = f"their work in {bucket.replace('_', ' ')} is uneven: the longest of a step takes {longer / 1e6:.3f} ms more than the mean"
+    yield Late(
         kinds=blame.kinds,
         ranks=ranks,
         rank=None,
         pattern="rotating",
         last_share=round(most, 4),
         wait_ns=total,
-        cause="expert_work" if uneven else "unknown",
-        bucket=EXPERT_GEMM if uneven else None,
-        longer_ns=lost if uneven else None,
+        cause=cause if told else "unknown",
+        bucket=bucket if told else None,
+        longer_ns=longer if told else None,
         evidence=(
-            f"Another rank comes last from one collective to the next (the one that does so most often, in {100 * most:.1f} % "
-            f"of {blame.noticed}); {words}."
+            f"{turns} from one collective to the next (the one that does so most often, in {100 * most:.1f} % of {blame.noticed}); {words}."
         ),
         status="inferred",
     )
+
+
+def _uneven(members: Sequence[Member], buckets: Buckets) -> tuple[LateCause, str, int]:
+    """What the members' work differs in most, another one having most in each step.
+
+    Cause, the bucket with most of it, and by how much the longest of a step exceeds the mean (ns per step); 0 where it is the same members
+    in all steps, so that they do not take turns.
+    """
+    every = [{step.index: step.compute for step in member.device.split} for member in members]
+    common = sorted(set.intersection(*(set(steps) for steps in every))) if every else []
+    found: list[tuple[int, LateCause, str]] = [(0, "unknown", "")]
+    for cause in dict.fromkeys(spec.late_cause for spec in buckets.values()):
+        own = [bucket for bucket, spec in buckets.items() if spec.late_cause == cause]
+        table = [[sum(steps[index].get(bucket, 0) for bucket in own) for index in common] for steps in every]  # by member and step
+        longest = [max((work, place) for place, work in enumerate(column))[1] for column in zip(*table, strict=True)]
+        above = sum(table[place][step] for step, place in enumerate(longest)) - sum(map(sum, table)) // max(1, len(table))
+        always = max(map(sum, table), default=0) - sum(map(sum, table)) // max(1, len(table))
+        if above - always >= IN_TURN * above > 0:
+            most = {bucket: sum(every[place][common[step]].get(bucket, 0) for step, place in enumerate(longest)) for bucket in own}
+            usual = {bucket: sum(steps[index].get(bucket, 0) for steps in every for index in common) // len(every) for bucket in own}
+            found.append((above // len(common), cause, max(own, key=lambda bucket: most[bucket] - usual[bucket])))
+    ns, cause, bucket = max(found)
+    return cause, bucket, ns
+
+
+def _of_all_groups(entry: Late, known: Background) -> Late:
+    """What ranks that are late in turn cost, in all groups: where nobody is late always, that is what their members wait on average."""
+    if entry.rank is not None:
+        return entry
+    members = [member for member in known.members if member.rank.rank in entry.ranks]
+    lost = [ns - bubble for member in members for ns, bubble in zip(known.own[member.place].lost, member.bubble, strict=True)]
+    return structs.replace(entry, wait_ns=max(entry.wait_ns, sum(lost) // len(lost)))
 
 
 def _slower(known: Background, culprit: int, others: Sequence[Member], wait: int) -> bool:

@@ -47,6 +47,12 @@ class Transfers:
             sums[place] = held + matched, every + number
         return sums
 
+    @cached_property
+    def by_member(self) -> pl.DataFrame:
+        """`rows` with member, the place among all members."""
+        places = {place: part.member.place for place, part in enumerate(self.group.parts)}
+        return self.rows.with_columns(pl.col("place").replace_strict(places, return_dtype=pl.Int32).alias("member"))
+
     def of_steps(self, place: int) -> list[tuple[int, int]]:
         """Transfer and wait of one member in each of its steps, those aside that other captures do not cover."""
         steps = [step.index for step in self.group.parts[place].member.steps if step.index is not None]
@@ -210,14 +216,8 @@ class OwnTimes:
 def own_times(members: Sequence[Member], every: Sequence[Transfers]) -> Mapping[int, OwnTimes]:
     """By place: a member's own times over all its groups. Waiting comes first in an exchange, then transfer; what overlaps counts once."""
     rows = [
-        found.rows.filter(pl.col("index").is_not_null()).select(
-            pl.col("place")
-            .replace_strict({n: part.member.place for n, part in enumerate(found.group.parts)}, return_dtype=pl.Int32)
-            .alias("member"),
-            "index",
-            "start",
-            (pl.col("start") + pl.col("wait")).alias("middle"),
-            "end",
+        found.by_member.filter(pl.col("index").is_not_null()).select(
+            "member", "index", "start", (pl.col("start") + pl.col("wait")).alias("middle"), "end"
         )
         for found in every
     ]

@@ -6,11 +6,15 @@ import polars as pl
 
 from diagnose.measure.host import HostActivity
 from diagnose.measure.waits.hold_ups import HOST_WORK, PLAIN_WORK
-from diagnose.measure.waits.stalls import Stalls
+from diagnose.measure.waits.stalls import HOST_CAUSES, Stalls
 from diagnose.model.intervals import merge, overlaps
 from diagnose.model.trace import Trace
 
+# This project's own choices for the range that is named for launch-starved time: it holds so much of that, and takes no more than this
+# share of the time that it would take if the rest of the step were as bad.
+NEARLY_ALL, DENSER = 0.8, 0.8
 NAMED_PAUSES = 40  # of the longest pieces in pauses so many are named
+FRAME_TO_PAUSE = 2  # how much longer than the piece a Python frame may take that names it (this project's choice)
 
 
 def host_costs(found: Stalls, host: HostActivity, trace: Trace) -> pl.DataFrame:
@@ -65,16 +69,39 @@ def unexplained_calls(found: Stalls, host: HostActivity, trace: Trace) -> pl.Dat
 
 
 def _pause_names(found: Stalls, host: HostActivity) -> pl.DataFrame:
-    """Start (of a piece in a long pause), pause_id: the name of the innermost call or range that covers at least half of the piece."""
+    """Start (of a piece in a long pause), pause_id: the name of the innermost call or range that covers at least half of the piece.
+
+    A Python frame around much more than the pause (the loop, the program) tells nothing of it.
+    """
     work = found.worked.filter(pl.col("pause") & ~pl.col("recurs") & pl.col("cause").is_in(list(PLAIN_WORK)))
     longest = work.sort("length", "start", descending=[True, False]).head(NAMED_PAUSES)
     rows = []
     for start, length, cause in longest.select("start", "length", "cause").iter_rows():
         common = pl.min_horizontal("end", pl.lit(start + length)) - pl.max_horizontal("start", pl.lit(start))
-        around = host.long.filter((common * 2 >= length) & (pl.col("call") == (cause == "launch")))
+        wide = pl.col("frame") & (pl.col("end") - pl.col("start") > FRAME_TO_PAUSE * length)
+        around = host.long.filter((common * 2 >= length) & (pl.col("call") == (cause == "launch")) & ~wide)
         if around.height:
             rows.append((start, around["name_id"][-1]))
     return pl.DataFrame(rows, schema={"start": pl.Int64, "pause_id": host.long.schema["name_id"]}, orient="row")
+
+
+def late_range(found: Stalls, marks: pl.DataFrame, windows: pl.DataFrame, names: pl.DataFrame) -> str | None:
+    """The user's range inside which nearly all of the launch-starved time lies, more than its own length tells; the shortest such.
+
+    `marks`: thread, start, end, text_id of the user's ranges. None where no range holds that much, or only one that holds the step as well.
+    """
+    late = merge(found.pieces.filter(pl.col("cause").is_in(list(HOST_CAUSES))))
+    steps = merge(windows)
+    lost, whole = (int((one["end"] - one["start"]).sum()) for one in (late, steps))
+    lengths = marks.group_by("text_id").agg((pl.col("end") - pl.col("start")).sum().alias("ns"))
+    wide = lengths.filter(pl.col("ns") >= NEARLY_ALL * lost)["text_id"].sort().to_list() if lost else []
+    held: list[tuple[int, str]] = []
+    for text_id in wide:
+        covered = merge(marks.filter(pl.col("text_id") == text_id))
+        inside, own = (int((common["end"] - common["start"]).sum()) for common in (overlaps(covered, one) for one in (late, steps)))
+        if inside >= NEARLY_ALL * lost and own * lost <= DENSER * inside * whole:
+            held.append((own, str(names["text"][text_id])))
+    return min(held)[1] if held else None
 
 
 def long_gaps(found: Stalls, overhead: pl.DataFrame) -> pl.DataFrame:

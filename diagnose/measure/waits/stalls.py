@@ -419,12 +419,13 @@ class Causes:
 
     `blocking`: index, bucket, role, kind, backend, ns, inferred. `host`: index, name, cause, ns, count (launch-starved time by the call or
     range that the host was in). `unexplained`, of all steps: name, ns (dependency-stalled time by the synchronising call that the host was
-    in).
+    in). `late_range`: the user's range that holds nearly all of the launch-starved time.
     """
 
     blocking: pl.DataFrame
     host: pl.DataFrame
     unexplained: pl.DataFrame
+    late_range: str | None = None
 
 
 def blocking(found: Stalls, work: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:

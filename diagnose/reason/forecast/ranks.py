@@ -105,15 +105,16 @@ def evened_all(met: Met, likes: Mapping[int, Collection[int]]) -> Variant | str:
 
 
 def likes_of_late(ranks: Ranks | None) -> dict[int, tuple[int, ...]]:
-    """By late rank its likes, which are not late: those that a comparison of the ranks names, always or mostly the last.
+    """By late rank its likes, which are not late: those that a comparison of the ranks names, always or mostly the last, alone or together.
 
     Not those that are known by their own time alone, in a pipeline: its transfers are not matched, so that nothing tells which of the other
     stages' work follows on theirs.
     """
     late = {
-        one.rank
+        rank
         for one in (ranks.late if ranks else ())
         if one.rank is not None and one.pattern != "rotating" and set(one.kinds) != {"pipeline"}
+        for rank in (one.rank, *one.alike)
     }
     return {
         rank: tuple(other for other in group.ranks if other not in late)

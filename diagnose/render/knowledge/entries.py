@@ -99,8 +99,9 @@ _FIELD = re.compile(r"\{(?:job_)?([a-z0-9_]+)(?::[a-z]+)?\}")
 
 
 def unfilled(template: str) -> str:
-    """A sentence whose numbers are not known yet: `{step_ns:ms} ms {per}` becomes `‹step_ns› ms per step`."""
-    return _FIELD.sub(lambda found: "per step" if found[1] == "per" else f"‹{found[1]}›", template)
+    """A sentence whose numbers are not known yet: `{step_ns:ms} ms {per}` becomes `‹step_ns› ms per step`, what may be left out `[…]`."""
+    said = _FIELD.sub(lambda found: "per step" if found[1] == "per" else f"‹{found[1]}›", template)
+    return said.replace("[[", "[").replace("]]", "]")
 
 
 def paragraph(label: str, *spans: Span) -> list[Part]:
@@ -153,7 +154,7 @@ def users(know: Catalogue, name: str) -> list[Part]:
 def rule_columns(book: Rulebook, key: str) -> list[str]:
     """Facts and settings that a rule's expressions read, in order of appearance."""
     rule = book.rules[key]
-    names = list(book.expression(rule.when).names)
+    names = list(book.expression(rule.when).names) + (list(book.expression(rule.late.when).names) if rule.late else [])
     return list(dict.fromkeys(names + (list(book.expression(rule.saves, "number").names) if rule.saves else [])))
 
 

@@ -46,6 +46,7 @@ def rule(know: Catalogue, key: str) -> Entry:
             *paragraph("says", unfilled(one.summary)),
             *expression("fires when", one.when),
             *expression("saves at most", one.saves),
+            *(expression("makes one rank late, and saves what the others wait, when", one.late.when) if one.late is not None else ()),
             *paragraph("severity", _severity(know, one)),
             *paragraph("why", one.why),
             *paragraph("not this if", one.wrong_when),

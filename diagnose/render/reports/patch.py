@@ -32,6 +32,8 @@ def report(document: PatchReport) -> r.Report:
 
 
 def _summary(document: PatchReport) -> str:
+    if not (document.applied or document.skipped or document.left_to_you):
+        return f"{document.source}: nothing to change. Neither a finding that time can be won by nor a check has a fix that applies here."
     fixes, changed = units.plural(len(document.applied), "fix", "fixes"), units.plural(len(document.written), "setting")
     if document.rewritten:
         return f"{document.source}: {fixes} applied, {changed} changed."

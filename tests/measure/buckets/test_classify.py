@@ -454,3 +454,10 @@ def test_an_all_to_all_inside_data_parallelism_s_wrapper_reduces_no_gradients(ta
     where = {"nvtx": ["DistributedDataParallel.forward"]}
     exchange, reduction = describe_all([(SENDRECV, where), ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(int)", where)], taxonomy)
     assert (exchange.kind, reduction.kind) == ("other", "data")
+
+
+def test_what_fills_and_empties_fsdp_s_buffers_is_packing(taxonomy: Taxonomy):
+    """A copy into the buffer that is gathered is generic by name, and hides no exchange that runs beside it."""
+    inside, plain = describe_all([(ADD, {"ops": ["fsdp::all_gather_copy_in"]}), (ADD, {"ops": ["aten::copy_"]})], taxonomy)
+    assert (inside.bucket, inside.role) == ("collective", "packing")
+    assert plain.role == "compute"

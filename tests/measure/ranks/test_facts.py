@@ -112,20 +112,23 @@ def test_nothing_matched_is_not_known_rather_than_nought() -> None:
 
 
 def test_the_costliest_straggler_speaks() -> None:
-    found = ranks(
-        late=(late(1, 5_000_000), late(6, 20_000_000, cause="slow_host", pattern="mostly", share=0.7), late(None, 90, pattern="rotating"))
-    )
+    slow = structs.replace(late(6, 20_000_000, cause="slow_host", pattern="mostly", share=0.7), alike=(2, 7))
+    uneven = structs.replace(late(None, 90, cause="more_work", pattern="rotating"), bucket="attention", longer_ns=80)
+    found = ranks(late=(late(1, 5_000_000), slow, uneven))
     names = [name for name in OF_RANKS if name.startswith(("straggler", "lateness", "rotating"))]
     assert given(found, *names) == {
         "straggler_rank": "6", "straggler_wait_ns": 20_000_000, "straggler_wait_share": 0.2, "straggler_last_share": 0.7,
         "straggler_cause": "slow_host", "straggler_bucket": "dense_gemm", "straggler_longer_ns": 9_000_000,
         "straggler_exchanges": "expert, data", "lateness_pattern": "mostly", "rotating_wait_ns": 90, "rotating_wait_share": 90 / STEP,
+        "rotating_cause": "more_work", "rotating_bucket": "attention", "rotating_uneven_ns": 80, "straggler_with": "ranks 2, 7",
     }  # fmt: skip
 
 
 def test_a_late_start_speaks_only_alone_and_where_ranks_take_turns_nobody_does() -> None:
     began_late, slow = late(1, 50_000_000, cause="start_skew"), late(2, 5_000_000)
-    assert rank_facts(ranks(late=(began_late, slow)), STEP)["straggler_rank"] == "2"
+    assert figures(ranks(late=(began_late, slow)), "straggler_rank", "straggler_with") == ("2", None)
+    others = (late(3, 2_600_000), late(4, 2_400_000), late(5, 5_000_000, cause="slow_host"))  # as costly; less than half; another cause
+    assert figures(ranks(late=(slow, *others)), "straggler_rank", "straggler_with") == ("2", "rank 3")
     assert rank_facts(ranks(late=(began_late,)), STEP)["straggler_cause"] == "start_skew"
     found = ranks(late=(late(None, 7_000_000, pattern="rotating"), late(None, 8_000_000, pattern="rotating")))
     names = ("straggler_rank", "straggler_wait_ns", "lateness_pattern", "rotating_wait_ns")

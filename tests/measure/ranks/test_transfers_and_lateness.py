@@ -1,7 +1,7 @@
 """Transfer, wait, and who is to blame for it."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,7 +12,7 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.measure.ranks.compare import _slowest
 from diagnose.measure.ranks.groups import experts, like_groups, slow_devices
-from diagnose.measure.ranks.lateness import Background, late
+from diagnose.measure.ranks.lateness import Background, _arrivals, _waited_for_alone, late
 from diagnose.measure.ranks.matching import clocks, ends_apart, match
 from diagnose.measure.ranks.transfers import NOTICEABLE_NS, NOTICEABLE_SHARE, OwnTimes, left_alone, own_times, record, split_exchanges
 from diagnose.pipeline import diagnose
@@ -308,6 +308,86 @@ def test_a_straggler_costs_no_more_than_it_comes_after_the_next() -> None:
         found.append(Did(rank=rank, lanes=lanes, step_ns=60_000_000, blocked_ns=0 if rank == 1 else 6_000_000, starved_ns=starved))
     (late,) = judged(found)
     assert (late.rank, late.wait_ns) == (1, 20 * 100_000)
+
+
+def test_of_those_who_wait_for_a_straggler_the_one_that_waits_most_counts() -> None:
+    """Ranks 0 and 2 meet rank 1 in one group and wait alike, rank 3 meets it in another as well, where it waits at another time."""
+    ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(20)]
+    late = [Ran(start=end - 400_000 + 300_000, end=end) for end in ends]
+    waiting = [Ran(start=end - 400_000, end=end) for end in ends]
+    other = [[Ran(start=ran.start + 1_000_000, end=ran.end + 1_000_000) for ran in one] for one in (late, waiting)]
+    every, pair = lane(communicator=1), lane("tensor", "all-reduce", "all_reduce", communicator=2)
+    did = [
+        Did(
+            rank=rank,
+            lanes=lanes,
+            step_ns=100_000_000,
+            blocked_ns=0 if rank == 1 else 20_000_000,
+            starved_ns=12_000_000 if rank == 1 else 0,
+        )
+        for rank, lanes in enumerate(({every: waiting}, {every: late, pair: other[0]}, {every: waiting}, {every: waiting, pair: other[1]}))
+    ]
+    jobs = members(did)
+    split = [split_exchanges(group) for group in match(jobs, None)[0]]
+    assert _waited_for_alone(_arrivals(split), {1}) == 2 * 20 * 300_000
+    assert _waited_for_alone(_arrivals(split), {1, 3}) == 20 * 300_000  # whoever is late with it waits for nobody
+
+
+def in_turn(longest: Sequence[int], *, bucket: str = "vision_encoder") -> list[Did]:
+    """Four ranks over as many steps as `longest` names ranks: that one has 6 ms more work of `bucket` in the step, and comes last."""
+    steps = len(longest)
+    ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(10 * steps)]
+    found = []
+    for rank in range(4):
+        has_most = [one == rank for one in longest]
+        ran = [
+            Ran(start=end - 400_000 + (380_000 if has_most[number // 10] else 0), end=end, step=number // 10)
+            for number, end in enumerate(ends)
+        ]
+        work = [{bucket: 9_000_000 if most else 3_000_000, "dense_gemm": 8_000_000} for most in has_most]
+        did = Did(rank=rank, lanes={lane(communicator=1): ran}, step_ns=30_000_000, blocked_ns=6_000_000, steps=steps, in_steps=work)
+        found.append(did)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("longest", "bucket", "cause"),
+    [
+        ([0, 1, 2, 3], "vision_encoder", "vision_work"),
+        ([2, 0, 0, 3, 1, 2], "attention", "more_work"),
+        ([3, 3, 0, 3, 1], "vision_encoder", "vision_work"),  # most steps by chance, but it is late in no other
+    ],
+)
+def test_ranks_that_have_most_work_in_turn_are_uneven_and_not_slow(longest: list[int], bucket: str, cause: str) -> None:
+    """Each step costs what its longest works more than the mean: three of four wait 3.8 ms of 30."""
+    (found,) = judged(in_turn(longest, bucket=bucket))
+    assert (found.rank, found.pattern, found.cause, found.bucket) == (None, "rotating", cause, bucket)
+    assert found.longer_ns == 4_500_000
+    assert found.wait_ns >= 10 * 380_000 * 3 // 4
+    assert "the longest of a step takes 4.500 ms more than the mean" in found.evidence
+
+
+def test_work_that_the_same_ranks_have_most_of_is_not_uneven_in_turn() -> None:
+    """Ranks 0 and 1 have more than 2 and 3 in every step; who of the two comes last changes, what they work on does not."""
+    every = [
+        replace(
+            one, in_steps=[{"attention": 9_000_000 + 1_000 * step * (1 - 2 * one.rank) if one.rank < 2 else 3_000_000} for step in range(4)]
+        )
+        for one in in_turn([0, 1, 0, 1])
+    ]
+    assert all(one.cause != "more_work" for one in judged(every))
+
+
+def test_of_a_slow_pair_both_are_named() -> None:
+    """Ranks 1 and 4 come late together; rank 2 comes as late, but its own time is that of the others: it waited elsewhere."""
+    did = some(7, {1: [300_000, 295_000], 2: [296_000], 4: [295_000, 300_000]})
+    did[2] = replace(did[2], blocked_ns=6_000_000, starved_ns=900_000)
+    elsewhere = [Ran(start=3_000_000 * (number + 1) - 900_000, end=3_000_000 * (number + 1) - 400_000) for number in range(20)]
+    did[2] = replace(did[2], lanes={**did[2].lanes, lane("tensor", "all-reduce", "all_reduce", communicator=9): elsewhere})
+    (found,) = judged(did)
+    assert (found.rank, found.cause, found.alike) == (1, "slow_host", (4,))
+    (alone,) = judged(some(6, {1: [300_000]}))
+    assert alone.alike == ()
 
 
 @pytest.mark.parametrize("slow", [True, False])

@@ -97,10 +97,12 @@ def test_a_late_rank_takes_what_its_likes_take() -> None:
 def test_a_rank_that_is_late_by_its_own_time_alone_is_not_evened() -> None:
     """In a pipeline no transfer is matched, and nothing tells what of the other stages' work follows on its own."""
     groups = (SimpleNamespace(ranks=(0, 1)), SimpleNamespace(ranks=(2, 3)))
-    told = {"pattern": "always", "rank": 1}
+    told = {"pattern": "always", "rank": 1, "alike": ()}
     by = {kinds: SimpleNamespace(late=(SimpleNamespace(kinds=kinds, **told),), groups=groups) for kinds in (("pipeline",), ("data",))}
     assert likes_of_late(cast("Any", by["pipeline",])) == {}
     assert likes_of_late(cast("Any", by["data",])) == {1: (0,)}
+    pair = SimpleNamespace(kinds=("data",), pattern="always", rank=1, alike=(3,))
+    assert likes_of_late(cast("Any", SimpleNamespace(late=(pair,), groups=groups))) == {1: (0,), 3: (2,)}
 
 
 def test_host_work_before_a_collective_is_work_too() -> None:

@@ -27,7 +27,7 @@ from diagnose.document.diagnosis import (
 from diagnose.document.forecast import Span
 from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL
 from diagnose.knowledge.templates import capitalised, enumerated
-from diagnose.model.vocabulary import CAPTURE
+from diagnose.model.vocabulary import CAPTURE, COLLECTIVE
 from diagnose.reason.plan import LEAST_SHARE
 from diagnose.render import report as r
 from diagnose.render import units, words
@@ -211,7 +211,7 @@ def bar(document: Diagnosis) -> r.Bar:
     parts = (
         r.Part(
             key=key,
-            label=_label(key, document),
+            label=_label(key),
             colour=_colour(key),
             amount=amount,
             percent=percent,
@@ -290,7 +290,10 @@ def _amounts(document: Diagnosis, step: StepBudget) -> Iterator[tuple[str, int]]
     elif over < 0 and kinds:  # each kind's mean is rounded by itself
         kinds[max(kinds, key=lambda kind: kinds[kind])] += over
     yield from ((f"waiting_{kind}", ns) for kind, ns in kinds.items())
-    yield "packing", step.blocking_packing_ns
+    packed = [row for row in document.blocking if (row.rank, row.device) == place and row.role == "packing" and row.bucket == COLLECTIVE]
+    buffers = min(sum(row.blocking_ns for row in packed), step.blocking_packing_ns)
+    yield "packing", step.blocking_packing_ns - buffers
+    yield "buffers", buffers
     yield "copy", step.blocking_copy_ns
     yield "launch", step.host_work_ns
     yield "sync", step.host_sync_ns
@@ -318,7 +321,8 @@ def _computed(document: Diagnosis, step: StepBudget) -> dict[str, int]:
         if repeated and key in found:
             moved = round(found[key] * repeated / sum(row.phase.values()))
             found[key], again = found[key] - moved, again + moved
-    if again < LEAST_PART * step.window_ns:  # no row for so little: it stays where it was computed
+    # no row for so little, nor for kernels that a name calls forward where the count of passes says that none is repeated
+    if again < LEAST_PART * step.window_ns or (document.memory and document.memory.recompute_ns == 0):
         return computed
     return found | {_AGAIN: again}
 
@@ -369,6 +373,7 @@ _LABELS: Mapping[str, str] = {
     "waiting_other": "waiting: other communication",
     "waiting_rest": "waiting: other communication",
     "packing": "waiting: permute/unpermute",
+    "buffers": "waiting: copy-in/copy-out",  # FSDP's buffers are filled and emptied
     "copy": "waiting: copies",
     "launch": "CPU: next kernel not launched",
     "sync": "CPU: synchronisation",
@@ -378,7 +383,6 @@ _LABELS: Mapping[str, str] = {
     "not_recorded": "no compute (launches not recorded)",
     _REST: "the rest",
 }
-_PACKING_WITHOUT_EXPERTS = "waiting: copy-in/copy-out"  # no tokens are permuted there: FSDP's buffers are filled and emptied
 _LOOKS: Mapping[str, str] = {
     "waiting_data": "#e8744f",
     "waiting_tensor": "#b5651d",
@@ -387,6 +391,7 @@ _LOOKS: Mapping[str, str] = {
     "waiting_other": "#c46a8f",
     "waiting_rest": "#c46a8f",
     "packing": "#f2a07b",
+    "buffers": "#d8b48a",
     "latency": "#a3b18a",
     _REST: "#8c8c8c",
     _COMPUTE_REST: "#88ccee",
@@ -403,9 +408,7 @@ _SEGMENT = {
 }
 
 
-def _label(key: str, document: Diagnosis) -> str:
-    if key == "packing" and document.facts["has_experts"].value is False:
-        return _PACKING_WITHOUT_EXPERTS
+def _label(key: str) -> str:
     return _LABELS.get(key) or f"compute: {words.bucket(key.removeprefix(_COMPUTE + '_'))}"
 
 

@@ -149,7 +149,7 @@ def headline(document: Diagnosis, ranks: Ranks) -> Points:
 
 
 def _title(ranks: Ranks) -> str:
-    named = sorted({one.rank for one in ranks.late if one.rank is not None})
+    named = sorted({rank for one in ranks.late if one.rank is not None for rank in (one.rank, *one.alike)})
     if named:
         who = f"Ranks {named[0]} and {named[1]}" if len(named) == 2 else these(named).capitalize()
         return f"{who} {'is the straggler' if len(named) == 1 else 'are stragglers'}"
@@ -166,11 +166,11 @@ def _late(one: Late, document: Diagnosis) -> Point:
         who = f"{these(one.ranks).capitalize()}, in turn"
         often = f"none comes last most of the time (the most frequent: {units.percent(one.last_share)}; {kinds})"
     else:
-        who = f"Rank {one.rank}"
+        who = these(sorted((one.rank, *one.alike))).capitalize()
         often = (
             f"last in {units.percent(one.last_share)} of the collectives with notable waiting, {words.LATE_PATTERN[one.pattern]} ({kinds})"
         )
-    others = "they" if one.rank is None else these([rank for rank in one.ranks if rank != one.rank])
+    others = "they" if one.rank is None else these([rank for rank in one.ranks if rank not in (one.rank, *one.alike)])
     cost = f"{others} wait{'s' if others.startswith('rank ') else ''} {units.time(one.wait_ns)} {tables.per(document)} on average"
     why = words.LATE_CAUSE[one.cause]
     if longer(one) and one.longer_ns is not None:

@@ -154,7 +154,7 @@ def late(document: Diagnosis, ranks: Ranks) -> Table:
         "Who keeps others waiting",
         rows_of(
             {
-                "rank": "none alone" if one.rank is None else f"rank {one.rank}",
+                "rank": "none alone" if one.rank is None else story.these(sorted((one.rank, *one.alike))),
                 "#comes last": units.percent(one.last_share),
                 "#costs others ms": units.ms(one.wait_ns),
                 "because": ": ".join(part for part in (words.LATE_CAUSE[one.cause], story.longer(one)) if part),
