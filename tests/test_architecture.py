@@ -46,8 +46,9 @@ KEPT_ONCE = {
 # Records that grow while something is read or tried, and those of events, of which there are millions: the list only shrinks.
 GROWING = {
     *("bisect.trial.Trials", "reason.compare.kernels._Left", "reason.forecast.plan.Compatible"),
-    *("job.python_source._Held", "job.python_source._Function", "job.shell_syntax.Heredoc"),
+    *("job.python_source._Held", "job.python_source._Function"),
     *("job.shell._Function", "job.shell._Limits", "job.shell._Reader", "job.shell_values.Scope"),
+    *("job.shell_syntax.Heredoc",),
     *("load.kineto_columns.Event", "load.kineto_columns.ExactEvent", "load.kineto_columns.Part"),
     *("knowledge.strict_yaml._Open", "load.kineto_stream.Opened", "load.kineto_stream.EventStream"),
 }

@@ -19,6 +19,19 @@ MAX_CLASSES = 62  # bits of a signed 64-bit mask that can be added and subtracte
 _MANY_PARTS = 64  # from so many parts on one pass over all of them costs less than one for each
 
 
+def union_length(starts: pl.Series, ends: pl.Series) -> int:
+    """Length of the union of `[starts[i], ends[i])`, without building it.
+
+    Starts and ends are sorted apart; the union is the span less the positive distances from the i-th end to the
+    (i+1)-th start. Empty intervals add nothing. 0 for no interval.
+    """
+    if starts.is_empty():
+        return 0
+    first, last = starts.sort(), ends.sort()
+    holes = (first.slice(1) - last.slice(0, len(last) - 1)).clip(lower_bound=0).sum()
+    return int(last[-1]) - int(first[0]) - int(holes or 0)
+
+
 def merge(frame: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     """Disjoint, sorted union of the rows' intervals, apart for each combination of the columns `by`.
 

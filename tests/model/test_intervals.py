@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.model.intervals import clip, merge, overlaps, sweep
+from diagnose.model.intervals import clip, merge, overlaps, sweep, union_length
 
 SPAN = st.tuples(st.integers(-40, 40), st.integers(0, 15)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 SPANS = st.lists(SPAN, max_size=12)
@@ -26,6 +26,12 @@ def moments(spans: list[tuple[int, int]]) -> set[int]:
 
 def rows(table: pl.DataFrame) -> list[tuple[int, int]]:
     return list(table.select("start", "end").iter_rows())
+
+
+@given(SPANS)
+def test_union_length_counts_each_moment_once(spans: list[tuple[int, int]]) -> None:
+    table = frame(spans)
+    assert union_length(table["start"], table["end"]) == len(moments(spans))
 
 
 @given(SPANS)

@@ -14,7 +14,8 @@ from diagnose.job import Job
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts
 from diagnose.measure.where import rank_where
 from diagnose.model.vocabulary import CAPTURE, FactValue, Status
-from diagnose.reason.findings import find
+from diagnose.reason.context import make_context
+from diagnose.reason.findings import FixReader, find
 from tests.builders.facts import BOOK, CLEAN, facts
 from tests.builders.jobs import A1, job
 from tests.builders.ranks import STEP, clock, exchange, experts, late, ranks, survey
@@ -123,6 +124,12 @@ def test_a_missing_fact_or_setting_makes_a_rule_not_assessed() -> None:
     assert without.how == "Pass the job file (--config): recompute_granularity."
     silent = unknown_with(job())["capture-benchmark-only"]
     assert silent.how == "Not in the job file: moe_router_force_load_balancing."
+
+
+def test_what_only_another_framework_has_is_not_asked_of_a_job_file() -> None:
+    """FSDP's symmetric memory is torchtitan's; the margins are variables of the environment, which any job may set."""
+    fix = FixReader(context=make_context(facts(), job(), BOOK)).fix(BOOK.fixes["COM-19"])
+    assert "Not in the job file: nvte_fwd_layernorm_sm_margin, nvte_bwd_layernorm_sm_margin." in fix.unknown
 
 
 def test_a_handful_of_operations_bounds_nothing() -> None:

@@ -248,14 +248,19 @@ def test_the_heading_of_a_verdict_is_its_wall_and_cause_or_a_cause_that_lies_els
     ("host-named-pauses", {"host_gap_excess_ns": 11_100_000, "host_gap_profiler_ns": 1_000_000, "host_pauses": "log (11 ms)"}),
 )
 def test_what_makes_one_rank_late_bounds_what_the_others_wait_for_it(rule: str, values: dict[str, FactValue]) -> None:
-    """A stall before the steps is in fewer of them than the waiting for it; the own figure stays where it is more, or no rank is late."""
+    """A stall before the steps is in fewer of them than the waiting for it: of n windows in n - 1.
+
+    Others do not wait for more than that and a tenth, and the own figure stays where it is more, or no rank is late.
+    """
 
     def bound(**more: FactValue) -> int | None:
         found, _ = find(facts(**{**LOADER, **values, **more}), job=None, rulebook=BOOK, where={})
         return next(one.bound_ns for one in found if one.id == rule)
 
-    assert bound() == 27_900_000
     own = 10_100_000
+    assert bound(straggler_wait_ns=12_000_000) == 12_000_000
+    assert [bound(steps_n=steps) for steps in (2, 5)] == [round(2.2 * own), round(1.1 * 5 / 4 * own)]
+    assert bound(steps_n=1) == own, "where no step was cut the whole of it was seen"
     assert [bound(straggler_wait_ns=9_000_000), bound(straggler_longer_ns=25_400_000), bound(straggler_cause="slow_gpu")] == [own] * 3
 
 
