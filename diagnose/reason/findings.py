@@ -223,7 +223,7 @@ class FixReader:
 
     def _lacking(self, text: str) -> str:
         names = self.context.missing(self.context.rulebook.expression(text))
-        settings = _own([name.removeprefix("job_") for name in names if name.startswith("job_")], self.context)
+        settings = _askable([name.removeprefix("job_") for name in names if name.startswith("job_")], self.context)
         facts = [name for name in names if not name.startswith("job_")]
         parts = ([f"not in the job file: {', '.join(settings)}"] if settings else []) + (
             [f"not in the trace: {', '.join(facts)}"] if facts else []
@@ -410,7 +410,7 @@ def _where(rule: Rule, where: Mapping[str, Where]) -> Where:
     return Where(ranks=ranks, steps=steps, top=top[:_TOP], spans=spans)
 
 
-def _own(settings: Sequence[str], context: Context) -> Sequence[str]:
+def _askable(settings: Sequence[str], context: Context) -> Sequence[str]:
     """Those that the framework of the job file has a key for, or none has; all where that leaves none."""
     table = context.rulebook.job
     framework = "" if context.job is None else table.formats[context.job.format].framework
@@ -433,5 +433,5 @@ def _not_assessed(rule: Rule, context: Context) -> NotAssessed:
     if told and context.job is None:
         sentences.append(f"{WANTED}: {', '.join(told)}.")
     elif told:
-        sentences.append(f"Not in the job file: {', '.join(_own(told, context))}.")
+        sentences.append(f"Not in the job file: {', '.join(_askable(told, context))}.")
     return NotAssessed(id=rule.id, missing=missing, how=" ".join(sentences))

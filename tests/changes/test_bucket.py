@@ -42,6 +42,7 @@ def work(document: dict[str, Any]) -> dict[str, int]:
     return {row["bucket"]: row["work_ns"] for row in document["buckets"]}
 
 
+@pytest.mark.deep
 def test_a_bucket_is_a_row_and_its_families(program: ProgramCopy, demo_trace: Path, before: dict[str, Any]) -> None:
     program.append(ROWS, ROW)
     program.write(FAMILIES, FAMILY.format(bucket="probe_parts"))
@@ -67,6 +68,7 @@ def test_a_bucket_is_a_row_and_its_families(program: ProgramCopy, demo_trace: Pa
     assert program.changed() == {ROWS, FAMILIES}
 
 
+@pytest.mark.deep
 def test_a_family_is_one_entry(program: ProgramCopy, demo_trace: Path) -> None:
     program.write(FAMILIES, FAMILY.format(bucket="norm"))
     kernel, explained, told = program.runs(("kernel", KERNEL), ("explain", "family:probe_rope"), (demo_trace, "--format", "json"))

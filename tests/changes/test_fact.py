@@ -50,6 +50,7 @@ def of_the_device(program: ProgramCopy) -> str:
     return DEVICE
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("add", [per_step, of_the_device])
 def test_a_fact_is_one_function_and_its_line(program: ProgramCopy, demo_trace: Path, add: Callable[[ProgramCopy], str]) -> None:
     where = add(program)

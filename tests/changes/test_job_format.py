@@ -53,6 +53,7 @@ def probed(program: ProgramCopy) -> ProgramCopy:
     return program
 
 
+@pytest.mark.deep
 def test_a_new_format_of_job_files_is_read_checked_and_shown(probed: ProgramCopy, demo_trace: Path) -> None:
     job = probed.write("job.probe", JOB)
     told, text = probed.runs(("check", job, "--format", "json"), ("check", job), status=1)

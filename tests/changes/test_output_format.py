@@ -5,6 +5,8 @@ Both are added to a copy of the program, and everything else knows them.
 
 from pathlib import Path
 
+import pytest
+
 from diagnose.render import kind_of, write
 from tests.builders.bisection import rich as bisection
 from tests.builders.comparison import rich as comparison
@@ -47,6 +49,7 @@ print(*formats_for("probe"))
 """
 
 
+@pytest.mark.deep
 def test_a_format_is_one_writer(program: ProgramCopy, tmp_path: Path) -> None:
     added = (WRITERS / "probe.py").as_posix()
     program.write(added, WRITER)

@@ -77,6 +77,7 @@ def probed(program: ProgramCopy) -> ProgramCopy:
     return program
 
 
+@pytest.mark.deep
 def test_a_new_profiler_format_is_read_and_put_in_order(probed: ProgramCopy) -> None:
     text = "probe trace\n" + "".join(f"{json.dumps(row)}\n" for row in KERNELS)
     trace = probed.write("night/rank0.probe", text)

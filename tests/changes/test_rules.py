@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.changes.conftest import ProgramCopy
 
 RULE = """id: host-probe
@@ -61,6 +63,7 @@ PLATFORM = (
 )
 
 
+@pytest.mark.deep
 def test_a_rule_and_its_fix_are_a_file_each(program: ProgramCopy, demo_trace: Path, before: dict[str, Any]) -> None:
     rule, fix = "trace_rules/rules/host-probe.yaml", "trace_rules/playbook/probe.yaml"
     program.write(fix, FIX)
@@ -78,6 +81,7 @@ def test_a_rule_and_its_fix_are_a_file_each(program: ProgramCopy, demo_trace: Pa
     assert program.changed() == {rule, fix}
 
 
+@pytest.mark.deep
 def test_a_check_is_an_entry(program: ProgramCopy) -> None:
     path = "trace_rules/checks/data.yaml"
     program.append(path, CHECK)
@@ -91,6 +95,7 @@ def test_a_check_is_an_entry(program: ProgramCopy) -> None:
     assert program.changed() == {path}
 
 
+@pytest.mark.deep
 def test_a_platform_is_a_row(program: ProgramCopy, demo_trace: Path, before: dict[str, Any]) -> None:
     path = "trace_rules/platforms.yaml"
     gpu = before["facts"]["gpu_name"]["value"]

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.changes.conftest import ProgramCopy
 
 ROWS = "trace_rules/walls.yaml"
@@ -20,6 +22,7 @@ ROW = """
 """
 
 
+@pytest.mark.deep
 def test_a_wall_is_a_row(program: ProgramCopy, demo_trace: Path, before: dict[str, Any]) -> None:
     program.replace(ROWS, "\n# How the parts of bounds", ROW + "\n# How the parts of bounds")
 
