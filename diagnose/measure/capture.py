@@ -97,7 +97,7 @@ def measure(
     hosted = guests(sharing, training)
     if step_range and not any(found.anchor.startswith(STEP_RANGE) for found in steps.values()):
         raise _unmarked(trace, step_range)
-    marks = {rank: user_ranges(trace, rank) for rank, _ in steps}
+    marks = {rank: user_ranges(trace, rank, knowledge.hosts) for rank, _ in steps}
     around = {(rank, device): step_ranges(trace, rank, one.frame) for (rank, device), one in steps.items()}
     trace = replace(trace, ranges=kept_ranges(trace, knowledge.hosts))  # only the host's ranges are still needed
     devices: list[DeviceMeasure] = []

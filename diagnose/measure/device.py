@@ -41,7 +41,7 @@ from diagnose.measure.waits.leads import claims, host_limited, recompute_restart
 from diagnose.measure.waits.stalls import Causes, blocking, stalls
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import Device, Trace
-from diagnose.model.vocabulary import CAST, EVIDENCE, FP32_PRODUCT, PHASES, UNFUSED_ATTENTION
+from diagnose.model.vocabulary import CAPTURE, CAST, EVIDENCE, FP32_PRODUCT, PHASES, UNFUSED_ATTENTION
 
 SHOWN_HOST_COSTS = 20
 Row = Mapping[str, Any]
@@ -306,7 +306,7 @@ def measure_device(
     waits = resolve_waits(told, of_events, memory_waits=len(of_memory))
     found = stalls(work, windows, waits, host)
     times = budget(ran, found, work, windows, trace.provenance.origin_ns)
-    own_marks = user_ranges(trace, rank) if marks is None else marks
+    own_marks = user_ranges(trace, rank, knowledge.hosts) if marks is None else marks
     why = Causes(
         blocking=blocking(found, work, classes),
         host=host_costs(found, host, trace),
@@ -336,7 +336,7 @@ def measure_device(
             lost=lost_share(trace, inside, rank, knowledge.hosts),
         ),
         steps=steps,
-        start_up=None if begun is None else with_first_steps(begun, work, windows),
+        start_up=None if begun is None else with_first_steps(begun, work, windows, cut=steps.anchor != CAPTURE),
         classes=step_classes(times.per_step, counted, found, inside, own_marks, trace.names),
         budget=times,
         split=split(found, ran, work, windows, classified.buckets),

@@ -315,9 +315,10 @@ def _start_up(one: DeviceMeasure, limits: StartUpLimits) -> dict[str, FactValue]
     span = int(one.budget.totals["last_ns"]) - int(one.budget.totals["first_ns"])
     little = begun.left < limits.run_share and judged <= limits.only_share * span
     alone = one.steps.anchor == "capture" and (begun.share >= limits.only_share or little)
+    only = alone or first_use >= limits.only_share * max(judged, 1)
     return {
-        "start_up_only": alone or first_use >= limits.only_share * max(judged, 1),
-        "start_up_share": begun.before,
+        "start_up_only": only,
+        "start_up_share": max(begun.before, begun.share) if only else begun.before,  # nothing need lie before steps that are start-up too
         "start_up_span_ns": begun.span_ns,
         "start_up_call": every.name if every is not None else None,
         "start_up_call_ns": every.duration_ns if every is not None else None,

@@ -219,11 +219,15 @@ def _ranges(trace: Trace, rank: int, rules: HostRules, meaning: str) -> pl.DataF
     )
 
 
+def step_marks(trace: Trace, rules: HostRules) -> pl.Series:
+    """The names of ranges that mark steps: what lies inside one is known to do so."""
+    return trace.names.filter(pl.col("text").str.contains(union([anchor.pattern for anchor in rules.steps])))["id"]
+
+
 def _long(trace: Trace, rank: int, threads: pl.Series, calls: pl.DataFrame, rules: HostRules) -> pl.DataFrame:
     """What may name a pause: the columns of `HostActivity.long`."""
-    marks = trace.names.filter(pl.col("text").str.contains(union([anchor.pattern for anchor in rules.steps])))["id"]
     ranges = trace.ranges.filter(
-        (pl.col("rank") == rank) & pl.col("thread").is_in(threads.implode()) & ~pl.col("text_id").is_in(marks.implode())
+        (pl.col("rank") == rank) & pl.col("thread").is_in(threads.implode()) & ~pl.col("text_id").is_in(step_marks(trace, rules).implode())
     )
     lasting = pl.col("end") - pl.col("start") >= NAMING_NS
     return pl.concat(

@@ -65,14 +65,15 @@ def start_up(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> S
     return StartUp(costs=costs, ranges=ranges, begin=begin, phases=phases, share=share, span_ns=span, before=before, left=left)
 
 
-def with_first_steps(begun: StartUp, work: pl.DataFrame, windows: pl.DataFrame) -> StartUp:
+def with_first_steps(begun: StartUp, work: pl.DataFrame, windows: pl.DataFrame, *, cut: bool) -> StartUp:
     """The same beside the kept steps: no more lies before them than what they leave out, and what computed between start-up and the first.
 
-    That is told where it took longer than a step: first steps pay more.
+    That is told where it took longer than a step: first steps pay more. `cut`: whether the windows are steps, which leave something out.
     """
     first = int(windows["start"].min())  # type: ignore[arg-type]
-    outside = (first - (int(work["end"].max()) - begun.span_ns)) / begun.span_ns  # type: ignore[arg-type]
-    begun = replace(begun, before=min(begun.before, max(outside, 0.0)))
+    if cut:
+        outside = (first - (int(work["end"].max()) - begun.span_ns)) / begun.span_ns  # type: ignore[arg-type]
+        begun = replace(begun, before=min(begun.before, max(outside, 0.0)))
     end = max((phase.end_ns for phase in begun.phases if phase.start_ns < first), default=None)
     if end is None or first - end <= LONGER_FIRST * float((windows["end"] - windows["start"]).median() or 0):  # type: ignore[arg-type]
         return begun

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from diagnose.document.device import StepClass
+from diagnose.knowledge.taxonomy import HostRules
+from diagnose.measure.host import step_marks
 from diagnose.measure.phases import USER_KINDS
 from diagnose.measure.waits.stalls import HOST_CAUSES, Stalls
 from diagnose.model.intervals import merge, overlaps
@@ -58,11 +60,10 @@ class Classes:
     long: LongSteps | None
 
 
-def user_ranges(trace: Trace, rank: int) -> pl.DataFrame:
-    """The ranges that the program itself marked: thread, start, end, text_id."""
-    return trace.ranges.filter((pl.col("rank") == rank) & pl.col("kind").is_in(USER_KINDS) & (pl.col("end") > pl.col("start"))).select(
-        list(_MARKS)
-    )
+def user_ranges(trace: Trace, rank: int, rules: HostRules) -> pl.DataFrame:
+    """The ranges that the program itself marked, but for those that are steps: thread, start, end, text_id."""
+    own = (pl.col("rank") == rank) & pl.col("kind").is_in(USER_KINDS) & (pl.col("end") > pl.col("start"))
+    return trace.ranges.filter(own & ~pl.col("text_id").is_in(step_marks(trace, rules).implode())).select(list(_MARKS))
 
 
 def step_classes(

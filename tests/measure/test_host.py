@@ -335,6 +335,7 @@ def test_what_the_profiler_does_itself_in_a_pause_is_known_apart(spans: tuple[tu
     ((*over("rollout"), *over("inner", 4, 11)), "inner"),  # the shortest that holds nearly all
     (over("a half", 3, 7), None),
     (over("the whole", 0, 12), None),
+    (over("ProfilerStep#7"), None),  # that it lies in a step is known
     ((), None),
 )
 def test_the_range_that_holds_nearly_all_launch_starved_time_is_named(spans: tuple[Span, ...], named: str | None) -> None:

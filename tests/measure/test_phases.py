@@ -126,7 +126,18 @@ def test_a_capture_of_start_up_alone_says_so() -> None:
     )
     (device,) = cold.measure()
     assert device.start_up is not None
-    assert device.start_up.share > 0.8
+    assert device.start_up.before >= device.start_up.share > 0.8
+
+
+def test_steps_that_hold_little_but_start_up_tell_all_of_it() -> None:
+    """Nothing lies before them, and yet the share that is told is no nought."""
+    launches = [first_launch(100 * MS * place, 90, op) for place, op in enumerate(("norm", "attention", "expert", "adam"))]
+    spans = [Span(text=f"step {place}", start=100 * MS * place, end=100 * MS * (place + 1) - 1) for place in range(4)]
+    (device,) = scene(launches, spans).measure()
+    facts = device_facts(device, device_records(device), KNOWLEDGE)
+    assert (len(device.steps.frame), facts["start_up_only"]) == (4, True)
+    assert isinstance(share := facts["start_up_share"], float)
+    assert share > 0.8
 
 
 def test_a_compilation_among_the_kept_steps_leaves_nothing_out() -> None:
