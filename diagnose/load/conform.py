@@ -14,7 +14,7 @@ import polars as pl
 from diagnose.errors import InputError
 from diagnose.model.intervals import clip, merge
 from diagnose.model.ledger import Ledger
-from diagnose.model.trace import SCHEMAS, Device, Provenance, Rank, Trace
+from diagnose.model.trace import SCHEMAS, SYSTEM, Device, Provenance, Rank, Trace
 
 _DAY_NS = 24 * 3600 * 10**9
 
@@ -102,13 +102,22 @@ def _repeated(frame: pl.DataFrame) -> pl.Series:
 
 
 def _bounds(frames: dict[str, pl.DataFrame]) -> tuple[int, int]:
-    """First start and last end of all device operations, API calls and ranges."""
-    spans = [frames[schema] for schema in _SPANS if not frames[schema].is_empty()]
+    """First start and last end of all device operations, API calls and ranges; the operating system's, of any thread, do not count."""
+    told = {**{schema: frames[schema] for schema in _SPANS}, "ranges": frames["ranges"].filter(pl.col("kind") != SYSTEM)}
+    spans = [frame for frame in told.values() if not frame.is_empty()]
     firsts = [int(frame["start"].min()) for frame in spans]  # type: ignore[arg-type]
     lasts = [int(end) for frame in spans if isinstance(end := frame["end"].max(), int)]
     if not firsts:
         return 0, 0
     return min(firsts), max(lasts, default=min(firsts))
+
+
+def _within(ranges: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
+    """Calls of the operating system as far as they lie in the time of all else, which they explain."""
+    times = [
+        pl.when(pl.col("kind") == SYSTEM).then(pl.col(name).clip(first, last)).otherwise(name).alias(name) for name in ("start", "end")
+    ]
+    return ranges.with_columns(times)
 
 
 def _provenance(raw: RawTrace, ops: pl.DataFrame, origin: int) -> Provenance:
@@ -167,6 +176,7 @@ def conform(raw: RawTrace) -> Trace:
     if is_open.any():
         ledger = ledger.note("open_range", "ranges", int(is_open.sum()))
         frames["ranges"] = frames["ranges"].with_columns(pl.col("end").fill_null(pl.max_horizontal(pl.lit(last), pl.col("start"))))
+    frames["ranges"] = _within(frames["ranges"], first, last)
     if not 1_000 <= last - first <= _DAY_NS:
         ledger = ledger.note("implausible_span", "all", detail=f"{last - first} ns")
     zero = int((frames["ops"]["start"] == frames["ops"]["end"]).sum())

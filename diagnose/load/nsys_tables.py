@@ -16,7 +16,7 @@ import polars as pl
 from diagnose.errors import InputError
 from diagnose.load.conform import RawTable
 from diagnose.model.ledger import Ledger
-from diagnose.model.trace import CopyKind, OpKind, RangeKind, WaitKind
+from diagnose.model.trace import SYSTEM, CopyKind, OpKind, RangeKind, WaitKind
 
 # How a column is wanted: whole numbers as Int64, measures as Float64, texts as String, payloads as Binary.
 ColumnType = Literal["int", "real", "text", "bytes"]
@@ -137,9 +137,8 @@ NO_VALUE = 0xFFFFFFFF  # CUPTI's "none" in stream and event ids
 NO_KEY = -(2**62)  # stands for a missing name id, so that every row has a key
 _THREAD_BITS = 1 << 24  # globalTid = process bits, then 24 bits of thread id
 
-LONG_SYSTEM_NS = (
-    500_000  # this project's choice: calls of the operating system that may name a pause last half of it; there are very many short ones
-)
+# This project's choice: calls of the operating system that may name a pause (1 ms or more) last half of it; there are very many short ones.
+LONG_SYSTEM_NS = 500_000
 
 MEMORY_USAGE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 METRICS = "GPU_METRICS"
@@ -281,7 +280,7 @@ def _system(frame: pl.DataFrame) -> pl.DataFrame:
         pl.col("globalTid").alias("thread"),
         pl.col("start"),
         pl.col("end"),
-        pl.lit("system", dtype=RangeKind).alias("kind"),
+        pl.lit(SYSTEM, dtype=RangeKind).alias("kind"),
         pl.col("nameId").fill_null(NO_KEY).alias("key"),
     )
 

@@ -18,6 +18,7 @@ from diagnose.model.ledger import Ledger
 OP_KINDS = ("kernel", "memcpy", "memset", "graph")
 # python: a frame that tells a module or what the host does; frame: any other that lasts NAMING_NS, which may only name a pause
 RANGE_KINDS = ("push_pop", "start_end", "mark", "annotation", "gpu_annotation", "operator", "python", "comms", "frame", "system")
+SYSTEM = "system"  # a long call of the operating system
 NAMING_NS = 500_000  # this project's choice: a range that names a long pause (1 ms or more) covers half of it
 WAIT_KINDS = ("record", "stream_wait", "stream_sync", "event_sync", "device_sync")
 COPY_KINDS = ("h2d", "d2h", "d2d", "h2h", "p2p", "other")
