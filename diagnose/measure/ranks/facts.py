@@ -210,9 +210,8 @@ def the_straggler(ranks: Ranks | None) -> Late | None:
     return min(found, key=lambda one: (one.cause == "start_skew", -one.wait_ns, one.rank or 0), default=None)
 
 
-WITH_IT = (
-    0.5  # of what the straggler costs: others that are late by the same cause and cost as much are named with it; this project's choice
-)
+# This project's choice, of what the straggler costs: others that are late by the same cause and cost as much are named with it.
+WITH_IT = 0.5
 
 
 def late_with(ranks: Ranks | None) -> tuple[int, ...]:
