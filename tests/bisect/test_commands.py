@@ -332,6 +332,7 @@ def test_the_culprit_is_found_among_traces_that_are_there_already(nightly: Path,
     assert sum(row.delta_ns for row in moved.delta.categories) == moved.delta.delta_ns
 
 
+@pytest.mark.deep
 def test_a_step_that_is_not_sure_enough_is_told_as_the_likeliest_one(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

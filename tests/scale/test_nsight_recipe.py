@@ -92,6 +92,7 @@ def test_outcomes_from_elsewhere_without_a_graph_are_measured_again_where_one_is
     assert graphs(second) == [(0, True)]
 
 
+@pytest.mark.deep
 def test_a_report_that_cannot_be_read_is_told_and_the_others_go_on(reports: Path, tmp_path: Path) -> None:
     folder = tmp_path / "some"
     shutil.copytree(reports, folder, ignore=shutil.ignore_patterns("rank3*"))
