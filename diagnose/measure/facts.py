@@ -30,7 +30,7 @@ _OVERLAPPED: tuple[tuple[CommKind, str], ...] = (("expert", "expert_exchange"), 
 
 def feature_facts(one: DeviceMeasure, communication: Sequence[Communication], features: Features) -> dict[str, FactValue]:
     """The facts of one device, by name."""
-    packing = (pl.col("bucket").cast(pl.String) == DISPATCH) & (pl.col("role").cast(pl.String) == "packing")
+    packing = (pl.col("bucket") == DISPATCH) & (pl.col("role") == "packing")
     return {
         **{f"{prefix}_beside_compute_ns": _beside_compute(one, kind) for kind, prefix in _OVERLAPPED},
         "expert_exchange_nccl_share": _nccl_share(communication, "expert"),
@@ -108,8 +108,8 @@ def _low_precision_shares(one: DeviceMeasure, features: Features) -> dict[str, f
     work does.
     """
     gemms = one.usage.names.filter(
-        pl.col("bucket").cast(pl.String).is_in([DENSE_GEMM, EXPERT_GEMM])
-        & pl.col("operation").cast(pl.String).is_in(["gemm", "grouped_gemm"])  # not what comes after a product
+        pl.col("bucket").is_in([DENSE_GEMM, EXPERT_GEMM])
+        & pl.col("operation").is_in(["gemm", "grouped_gemm"])  # not what comes after a product
     )
     names = gemms["name"].drop_nulls().unique().to_list()
     narrow = matching(features["narrow_gemm"], names)

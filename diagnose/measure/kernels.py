@@ -366,7 +366,7 @@ def step_counts(
     length = pl.col("end") - pl.col("start")
     kernel, compute = pl.col("kind") == "kernel", (pl.col("kind") == "kernel") & (pl.col("role") == "compute")
     to_host = pl.col("copy_kind") == "d2h"
-    meanwhile = pl.when(pl.col("role") == "compute").then(pl.col("phase").cast(pl.String)).forward_fill().over("index")
+    meanwhile = pl.when(pl.col("role") == "compute").then(pl.col("phase")).forward_fill().over("index")
     by_ops = (
         inside.with_columns(meanwhile.alias("meanwhile"))
         .group_by("index")
@@ -430,7 +430,7 @@ def unfused_attention(inside: pl.DataFrame) -> pl.Series:
 
     `inside`: operations in the steps in order of start.
     """
-    operation, bucket = pl.col("operation").cast(pl.String), pl.col("bucket").cast(pl.String)
+    operation, bucket = pl.col("operation"), pl.col("bucket")
     rows = inside.select(
         "stream",
         product=operation == "gemm",
@@ -439,6 +439,9 @@ def unfused_attention(inside: pl.DataFrame) -> pl.Series:
         told=(bucket == ATTENTION) & operation.is_in(["gemm", *_BETWEEN]),
         told_product=(bucket == ATTENTION) & (operation == "gemm"),
     ).with_row_index("row")
+    told = pl.col("told") & bool(rows["told_product"].any())
+    if not rows["softmax"].any():
+        return rows.select(told).to_series()
     place = pl.int_range(pl.len()).over("stream")
     near = pl.col("place") - pl.col("last") <= _BESIDE_SOFTMAX, pl.col("next") - pl.col("place") <= _BESIDE_SOFTMAX
     lines = (
@@ -457,7 +460,6 @@ def unfused_attention(inside: pl.DataFrame) -> pl.Series:
     ends = begins.select("stream", place=pl.col("ends"), ended=pl.lit(value=True)).unique()
     inner = lines.join(begins.unique(["stream", "begin"]), left_on=["stream", "last"], right_on=["stream", "begin"], how="left")
     marked = inner.join(ends, on=["stream", "place"], how="left").sort("row")
-    told = pl.col("told") & bool(rows["told_product"].any())
     return marked.select(told | pl.col("ends").is_not_null() | pl.col("ended").fill_null(value=False)).to_series()
 
 

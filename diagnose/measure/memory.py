@@ -139,7 +139,7 @@ def _in_full(whole: pl.DataFrame, lower: pl.DataFrame, light: pl.DataFrame) -> p
     return frames.select("index", pl.max_horizontal("ns", "lower"), "lower", pl.max_horizontal("light", "lower").alias("light"))
 
 
-_PRODUCT = pl.col("operation").cast(pl.String).is_in(["gemm", "grouped_gemm"]).fill_null(value=False)
+_PRODUCT = pl.col("operation").is_in(["gemm", "grouped_gemm"]).fill_null(value=False)
 
 
 def _has_products(work: pl.DataFrame) -> bool:
@@ -182,7 +182,7 @@ def _units(work: pl.DataFrame) -> pl.DataFrame:
     A family's kernel is the name that carries most work in each direction. The names of a router's forward kernels say nothing; they are
     forward where others say backward. A family without kernels of both directions (a frozen tower) has nothing to compare.
     """
-    family = work.filter((pl.col("role") == "compute") & pl.col("operation").cast(pl.String).is_in(_FAMILIES))
+    family = work.filter((pl.col("role") == "compute") & pl.col("operation").is_in(_FAMILIES))
     unsaid = pl.col("phase").is_null() & (pl.col("operation") == ROUTER)
     ahead = (
         pl.when(pl.col("phase").is_in(["forward", "recompute"]) | unsaid)

@@ -30,7 +30,7 @@ def shared(devices: Iterable[Device]) -> dict[Place, tuple[Place, ...]]:
 
 def trains(work: pl.DataFrame) -> bool:
     """Whether a process's operations on a device hold backward or an optimizer. `work` as `device_work` gives it."""
-    return bool(work.select(((pl.col("phase") == "backward") | (pl.col("bucket").cast(pl.String) == OPTIMIZER)).any()).item())
+    return bool(work.select(((pl.col("phase") == "backward") | (pl.col("bucket") == OPTIMIZER)).any()).item())
 
 
 def guests(shared: Mapping[Place, Sequence[Place]], training: Mapping[Place, bool]) -> frozenset[Place]:

@@ -32,7 +32,7 @@ def slowing(inside: pl.DataFrame, windows: pl.DataFrame, uneven: Collection[str]
         "index",
         *_SHAPE,
         (pl.col("end") - pl.col("start")).alias("ns"),
-        pl.col("bucket").cast(pl.String).is_in(list(uneven)).alias("uneven"),
+        pl.col("bucket").is_in(list(uneven)).alias("uneven"),
     )
     steady = compute.filter(~pl.col("uneven")).join(pl.DataFrame({"index": steps, "third": place}), on="index")
     usual = (

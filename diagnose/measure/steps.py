@@ -326,7 +326,7 @@ def _by_optimizer(work: pl.DataFrame, model_work: Sequence[str]) -> Anchored | N
     is_optimizer = kernels["bucket"] == OPTIMIZER
     if int(is_optimizer.sum()) < 2 * MIN_REPEATS:
         return None
-    other_work = pl.when(pl.col("bucket").cast(pl.String).is_in(model_work)).then(pl.col("end") - pl.col("start")).otherwise(0).cum_sum()
+    other_work = pl.when(pl.col("bucket").is_in(model_work)).then(pl.col("end") - pl.col("start")).otherwise(0).cum_sum()
     bursts = kernels.with_columns(other_work.alias("other")).filter(pl.col("bucket") == OPTIMIZER)
     between = bursts["other"].diff()
     largest = int(between.max() or 0)  # type: ignore[arg-type]

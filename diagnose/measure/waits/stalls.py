@@ -367,7 +367,8 @@ def _bounds(found: pl.DataFrame, pieces: pl.DataFrame, work: pl.DataFrame, windo
     may_block = pl.DataFrame({"index": open_gaps["index"].gather(ran["left"]), "ns": ran["end"] - ran["start"]})
     resolved = pieces.filter(blocking).join(open_gaps.select("op").unique(), on="op", how="anti").select("index", length)
     through_host = pieces.filter(blocking).join(open_gaps.select("op").unique(), on="op", how="semi")
-    issued = found.select("op", "index", "issued").unique(["op", "index"], keep="first", maintain_order=True)
+    gaps = found.select("op", "index", "issued").join(through_host.select("op").unique(), on="op", how="semi")
+    issued = gaps.unique(["op", "index"], keep="first", maintain_order=True)
     before_issue = (
         through_host.join(issued, on=["op", "index"], how="left").filter(pl.col("end") <= pl.col("issued")).select("index", length)
     )
@@ -484,12 +485,14 @@ def _handovers(pieces: pl.DataFrame, beside: pl.DataFrame) -> pl.DataFrame:
 
     What is handed over by transport comes after it: time beside (other) transport counts for itself.
     """
+    gap = ["index", "op"]
+    waited = pieces.filter(pl.col("cause") == "dependency_stalled").group_by(gap).agg(pl.col("ns").sum().alias("all"))
+    behind = (
+        pieces.filter(pl.any_horizontal("transport", "host_copy", "host")).group_by(gap).agg(pl.col("transport", "host_copy", "host").any())
+    )
     by_gap = (
-        pieces.group_by("index", "op")
-        .agg(
-            pl.col("ns").filter(pl.col("cause") == "dependency_stalled").sum().alias("all"), pl.col("transport", "host_copy", "host").any()
-        )
-        .join(beside.group_by("index", "op").agg(pl.col("ns").sum().alias("beside")), on=["index", "op"], how="left", nulls_equal=True)
+        waited.join(behind, on=gap, nulls_equal=True)
+        .join(beside.group_by(gap).agg(pl.col("ns").sum().alias("beside")), on=gap, how="left", nulls_equal=True)
         .with_columns(
             pl.min_horizontal("all", HANDOVER_NS).alias("stalled"),
             pl.min_horizontal(pl.col("all") - pl.col("beside").fill_null(0), HANDOVER_NS).alias("after"),
