@@ -114,10 +114,14 @@ class Leaf:
 
 @dataclass(frozen=True, kw_only=True)
 class Parsed:
-    """A file taken apart. `open_ended` means that more settings may have been given than the file shows."""
+    """A file taken apart. `open_ended` means that more settings may have been given than the file shows.
+
+    `implied`: settings that its form tells, without a key of their own; a file that tells nothing else is no job file.
+    """
 
     format: str
     leaves: tuple[Leaf, ...]
+    implied: tuple[Leaf, ...] = ()
     notes: tuple[str, ...] = ()
     rules: tuple[Path, ...] = ()
     open_ended: bool = False

@@ -67,8 +67,9 @@ def parse_job(
     whole = JobText(text=decoded(text, source), source=source, folder=folder, table=table, choice=command)
     refuse_foreign(whole)
     parsed = _first_read(whole)
-    job = settle(replace(parsed, leaves=(*parsed.leaves, *parse_overrides(overrides))), table, source)
-    told = job.unresolved or any(one.source == "read" for one in job.settings.values()) or _unset(parsed, table)
+    job = settle(replace(parsed, leaves=(*parsed.leaves, *parsed.implied, *parse_overrides(overrides))), table, source)
+    read = {one.name for one in job.settings.values() if one.source == "read"} - {leaf.key for leaf in parsed.implied}
+    told = job.unresolved or read or _unset(parsed, table)
     if parsed.leaves and not (told or parsed.rules or parsed.format in _TOLD_APART) and (whole.yaml or whole.toml):
         keys = ", ".join(dict.fromkeys(leaf.shown.split(".")[0] for leaf in parsed.leaves[:200]))
         raise job_error(source, f"holds no setting that is known: its keys are {keys[:100]}", _ANY_JOB)

@@ -41,6 +41,8 @@ def test_a_file_of_a_framework_that_is_not_read_is_refused_by_its_name(text: str
 def test_plain_yaml_in_which_no_setting_is_known_is_refused_with_its_keys() -> None:
     with pytest.raises(JobFileError, match="holds no setting that is known: its keys are colour, shape"):
         parse_job("colour: red\nshape: {round: true}\n")
+    with pytest.raises(JobFileError, match="holds no setting that is known: its keys are build-system, project"):
+        parse_job('[build-system]\nrequires = []\n\n[project]\nname = "other"\n')
     assert parse_job("flash_attention_version: null\n").unknown == ()  # known, and not set
 
 

@@ -42,7 +42,7 @@ def _read(text: JobText) -> Parsed | None:
         return None
     tables = text.toml is not None or any(_TABLES.fullmatch(leaf.shown.lstrip("-")) for leaf in found.leaves)
     form = Leaf(key="policy_classes", shown="tables of keys, as in TOML" if tables else "a function, in Python", value=not tables)
-    return replace(found, leaves=(*_settled(found.leaves), form))
+    return replace(found, leaves=tuple(_settled(found.leaves)), implied=(form,))
 
 
 def _taken(text: JobText) -> Parsed | None:
