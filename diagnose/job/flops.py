@@ -27,6 +27,19 @@ class Latent:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeltaNet:
+    """Dimensions of gated delta nets, and for each layer of the decoder whether it has one in place of attention."""
+
+    layers: tuple[bool, ...]
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    kernel: int
+    second: bool  # GDN-2, whose gates have channels
+
+
+@dataclass(frozen=True, kw_only=True)
 class Shape:
     """What the count needs of a transformer. `moe_layers` says for each layer whether it has experts."""
 
@@ -46,21 +59,27 @@ class Shape:
     padded_vocab: int
     latent: Latent | None
     output_gate: bool = False
+    delta: DeltaNet | None = None
 
     @property
     def moe_count(self) -> int:
         """Layers with experts, those of multi-token prediction included: they are of the last layer's kind."""
         return sum(self.moe_layers) + self.mtp_layers * self.moe_layers[-1]
 
+    @property
+    def delta_count(self) -> int:
+        """Layers with a gated delta net, those of multi-token prediction included in the same way."""
+        return sum(self.delta.layers) + self.mtp_layers * self.delta.layers[-1] if self.delta else 0
+
 
 def per_token(shape: Shape, seq_length: int) -> dict[str, int]:
     """FLOP for one token of an unpacked sequence, by part of the model. The sum is the count."""
-    attention_layers = shape.layers + shape.mtp_layers
+    attention_layers = shape.layers + shape.mtp_layers - shape.delta_count
     linear, core = _latent_attention(shape, shape.latent) if shape.latent else _grouped_attention(shape)
     hidden = shape.hidden
     return {
         "mlp": _TRAINING * _mlp(shape),
-        "attention_linear": _TRAINING * linear * attention_layers,
+        "attention_linear": _TRAINING * (linear * attention_layers + _delta_net(shape) * shape.delta_count),
         "attention_core": _TRAINING * core * seq_length * attention_layers // 2,
         "mtp": _TRAINING * shape.mtp_layers * (3 * hidden + 2 * hidden * hidden),
         "logits": _TRAINING * hidden * shape.padded_vocab * (shape.mtp_layers + 1),
@@ -95,6 +114,16 @@ def _latent_attention(shape: Shape, dims: Latent) -> tuple[int, int]:
     key_value = dims.kv_rank * (shape.hidden + shape.heads * (dims.qk_dim + dims.v_dim) + 1)
     output = shape.heads * dims.v_dim * shape.hidden
     return query + key_value + shape.hidden * dims.rope_dim + output, shape.heads * (query_dim + dims.v_dim)
+
+
+def _delta_net(shape: Shape) -> int:
+    """Multiply-adds of one layer's gated delta net for one token: its projections, convolution and recurrence."""
+    if (delta := shape.delta) is None:
+        return 0
+    keys, values = delta.key_heads * delta.key_dim, delta.value_heads * delta.value_dim
+    into = 4 * keys + 3 * values if delta.second else 2 * keys + 2 * values + 2 * delta.value_heads
+    recurrence = 4 * delta.value_heads * delta.value_dim**2
+    return shape.hidden * (into + values) + delta.kernel * (2 * keys + values) + recurrence
 
 
 def padded_vocab(vocab: int, divisible_by: int, tensor_parallel: int) -> int:
@@ -141,6 +170,7 @@ def shape_of(get: Getter, *, nulls_are_told: bool) -> Shape:
         padded_vocab=vocabulary(get),
         latent=latent,
         output_gate=get("attention_output_gate") is True,
+        delta=_delta(get, layers),
     )
 
 
@@ -176,7 +206,9 @@ def moe_layers(get: Getter, layers: int) -> tuple[bool, ...]:
     return tuple(bool(number) for number in numbers)
 
 
+_DELTA_NETS = ("gdn", "gdn2")
 _VARIANTS: Mapping[str, str] = {
+    "kimi_kda_layers": "Kimi Delta Attention has terms of its own",
     "is_hybrid_model": "a hybrid model's Mamba or delta-net layers have terms of their own",
     "hybrid_layer_pattern": "a hybrid model's Mamba or delta-net layers have terms of their own",
     "window_size": "sliding-window attention has a term of its own",
@@ -189,7 +221,7 @@ _VARIANTS: Mapping[str, str] = {
 
 def _refuse_variants(get: Getter) -> None:
     variant = get("experimental_attention_variant")
-    if variant not in (None, "none"):
+    if variant not in (None, "none", *_DELTA_NETS):
         raise NotCountedError(f"attention of the variant {variant} has terms of its own")
     for name, why in _VARIANTS.items():
         if get(name) not in (None, False, 0, ()):
@@ -203,6 +235,38 @@ def _latent(get: Getter, *, nulls_are_told: bool) -> Latent:
     names = ("kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim")
     kv_rank, qk_dim, rope_dim, v_dim = (needed(get, name) for name in names)
     return Latent(q_rank=rank, kv_rank=kv_rank, qk_dim=qk_dim, rope_dim=rope_dim, v_dim=v_dim)
+
+
+def _delta(get: Getter, layers: int) -> DeltaNet | None:
+    variant = get("experimental_attention_variant")
+    if variant not in _DELTA_NETS:
+        return None
+    names = ("linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim")
+    key_heads, value_heads, key_dim, value_dim, kernel = (needed(get, name) for name in names)
+    return DeltaNet(
+        layers=_delta_layers(get, layers),
+        key_heads=key_heads,
+        value_heads=value_heads,
+        key_dim=key_dim,
+        value_dim=value_dim,
+        kernel=kernel,
+        second=variant == "gdn2",
+    )
+
+
+def _delta_layers(get: Getter, layers: int) -> tuple[bool, ...]:
+    """All layers but every n-th, or as a list says."""
+    pattern = get("linear_attention_freq")
+    if not isinstance(pattern, tuple):
+        raise NotCountedError("linear_attention_freq is not known")
+    numbers = [int(item) for item in pattern]
+    if len(numbers) == 1 and layers > 1:
+        if numbers[0] < 1:
+            raise NotCountedError(f"linear_attention_freq is {numbers[0]}")
+        return tuple((place + 1) % numbers[0] != 0 for place in range(layers))
+    if len(numbers) != layers or not set(numbers) <= {0, 1}:
+        raise NotCountedError(f"linear_attention_freq lists {len(numbers)} layers, num_layers says {layers}")
+    return tuple(bool(number) for number in numbers)
 
 
 def _int(get: Getter, name: str) -> int | None:

@@ -199,6 +199,8 @@ def _caveats(job: Job) -> Iterator[str]:
         yield f"frozen parts are counted as if they were trained ({', '.join(frozen)}), so a utilisation made from it is too high"
     if job.get("peft_type") is not None:
         yield "weights that fine-tuning does not train are counted as if it did"
+    if job.get("enable_mhc_connections") is True:
+        yield "what hyper-connections compute is not in it"
     if job.get("vision_depth") is not None:
         yield "the vision tower is not in it: the sizes of the images are in no job file"
 

@@ -38,6 +38,8 @@ KNOWN: Mapping[tuple[str, str], str] = {
     ("megatron-bridge", "optimizer.offload_optimizer_states"): "Megatron-Core's development branch; a recipe writes it",
     ("megatron-bridge", "model.dynamic_context_parallel"): "Megatron-Core's development branch; training/initialize.py hands it on",
     ("megatron-lm", "--dynamic-context-parallel"): "Megatron-Core's development branch",
+    ("megatron-bridge", "model.enable_hyper_connections"): "Megatron-Core's development branch; deepseek_v4_bridge.py sets it",
+    ("megatron-bridge", "model.num_residual_streams"): "Megatron-Core's development branch; deepseek_v4_bridge.py sets it",
     ("megatron-bridge", "model.padded_vocab_size"): "set on the model by the framework, and saved with it",
     ("torchtitan", "training.tensor_parallel_degree"): "job file of 2024",
     ("hugging-face", "block_size"): "argument of Transformers' own example (examples/pytorch/language-modeling/run_clm.py)",

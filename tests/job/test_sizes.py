@@ -310,12 +310,54 @@ def test_latent_attention_without_compressed_queries() -> None:
     assert tiny(**sizes_, q_lora_rank=7)["attention_linear"] == 6 * 4 * (7 * (8 + 2 * 6 + 1) + 3 * (8 + 2 * 9 + 1) + 8 * 2 + 2 * 5 * 8)
 
 
+DELTA = {
+    "experimental_attention_variant": "gated_delta_net",
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 3,
+    "linear_value_head_dim": 5,
+    "linear_conv_kernel_dim": 4,
+}
+
+
+@for_each(
+    "settings, delta, attention",
+    ({"linear_attention_freq": 2}, 2, 2),
+    ({"linear_attention_freq": "[1,1,1,0]"}, 3, 1),
+    ({"linear_attention_freq": "[1,0,0,1]", "mtp_num_layers": 2}, 4, 2),
+    ({"linear_attention_freq": 4, "mtp_num_layers": 2}, 3, 3),
+)
+def test_gated_delta_nets_take_attention_s_place_in_their_layers(settings: dict[str, object], delta: int, attention: int) -> None:
+    """In multi-token prediction the last layer's kind is repeated, as Megatron-Bridge counts."""
+    projections = 8 * (2 * 6 + 2 * 20 + 2 * 4 + 20)
+    each = projections + 4 * (2 * 6 + 20) + 4 * 4 * 5**2
+    plain = tiny()
+    found = tiny(**DELTA, **settings)
+    assert found["attention_linear"] == 6 * each * delta + plain["attention_linear"] // 4 * attention
+    assert found["attention_core"] == plain["attention_core"] // 4 * attention
+    second = tiny(**{**DELTA, "experimental_attention_variant": "gdn2"}, **settings)
+    assert second["attention_linear"] - found["attention_linear"] == 6 * 8 * (2 * 6 + 20 - 2 * 4) * delta
+
+
+@for_each(
+    "frequency, said",
+    (0, "linear_attention_freq is 0"),
+    ("[1,0]", "linear_attention_freq lists 2 layers"),
+    (None, "linear_attention_freq is not known"),
+)
+def test_layers_of_delta_nets_that_do_not_fit_are_not_counted(frequency: object, said: str) -> None:
+    with pytest.raises(flops.NotCountedError, match=said):
+        tiny(**DELTA, **({} if frequency is None else {"linear_attention_freq": frequency}))
+
+
 # --- never a wrong number -----------------------------------------------------------------------------------------------
 
 
 @for_each(
     "override, said",
-    ("model.experimental_attention_variant=gated_delta_net", "attention of the variant gated_delta_net has terms of its own"),
+    ("model.experimental_attention_variant=dsa", "attention of the variant dsa has terms of its own"),
+    ("model.experimental_attention_variant=gated_delta_net", "linear_num_key_heads is not known"),
+    ("model.kimi_kda_layers=[1,2]", "Kimi Delta Attention has terms of its own"),
     ("model.is_hybrid_model=true", "a hybrid model's Mamba"),
     ("model.hybrid_layer_pattern='M-M*'", "a hybrid model's Mamba"),
     ("model.window_size=[128,0]", "sliding-window attention has a term of its own"),
