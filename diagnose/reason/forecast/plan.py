@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
@@ -152,17 +152,27 @@ def foreseen(
     """The steps of a plan with the mean step after each and all before it (of an alternative: in the place of its own), and after all.
 
     Of alternatives the one goes first that is better at its worst than the first at its best, or that wins where the first does not. A fix
-    that can't be had with those before it, or whose effect is not known, has no forecast, with the reason. `asked` gives the question of a
+    that can't be had with those before it, or whose effect is not known, has no forecast, with the reason. One that wins nothing goes
+    behind all others, and is asked once more there: what it shortens may be waited for only after them. `asked` gives the question of a
     fix.
     """
     chosen: list[Question] = []
-    found: list[PlanStep] = []
-    for group in _alternatives(steps):
-        told = [_with_forecast(step, asked, chosen, replays, together) for step in group]
-        first, *others = _best_first(told)
-        found += [first, *others]
-        if first.fix is not None and first.forecast is not None:
-            chosen.append(asked(first.fix))
+
+    def told(groups: Iterable[Sequence[PlanStep]]) -> Iterator[list[PlanStep]]:
+        for group in groups:
+            found = _best_first([_with_forecast(step, asked, chosen, replays, together) for step in group])
+            if found[0].fix is not None and found[0].forecast is not None:
+                chosen.append(asked(found[0].fix))
+            yield found
+
+    groups = _alternatives(steps)
+    first = list(told(groups))
+    idle = [place for place, group in enumerate(first) if group[0].no_forecast == WINS_NOTHING]
+    again = [
+        new if new[0].forecast is not None else first[place] for place, new in zip(idle, told(groups[place] for place in idle), strict=True)
+    ]
+    behind = sorted(again, key=lambda group: group[0].no_forecast == WINS_NOTHING)
+    found = [step for group in (*(one for place, one in enumerate(first) if place not in idle), *behind) for step in group]
     return tuple(found), forecast_of(replays, chosen) if chosen else None
 
 
