@@ -27,6 +27,17 @@ def test_every_fix_has_an_effect_or_says_why_none_can_be_told() -> None:
             assert one.basis != "measured" or one.by is None or one.only is not None, f"{key}: a factor of elsewhere is assumed"
 
 
+def test_a_fix_that_only_takes_recompute_away_wins_no_more_than_the_wall_that_counts_it() -> None:
+    """Compute has no bound to hold it (a fix may make compute faster), so that such a fix works on memory alone."""
+    less = {
+        key: fix.walls
+        for key, fix in BOOK.fixes.items()
+        if fix.effect and all(one.remove is not None and "phase = 'recompute'" in one.remove for one in fix.effect)
+    }
+    assert "MEM-03" in less
+    assert set(less.values()) == {("memory",)}
+
+
 @for_each(
     "change, said",
     ({"remove": "role = 'copy'"}, r"effect\[0\]\.names remove and scale of remove, scale, .* has to name just one"),

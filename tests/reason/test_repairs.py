@@ -395,6 +395,26 @@ def test_jobs_of_deepspeed_and_of_the_hugging_face_trainer_get_changes_in_their_
     assert "dataloader_num_workers" in keys[trainer]["HOST-10"]
 
 
+@for_each(
+    "more, state, said",
+    ("", "unknown", "a micro-batch twice as large doubles the global batch"),
+    (', "gradient_accumulation_steps": 1', "blocked", "gradient_accumulation_steps is 1: only an even number can be halved"),
+    (', "gradient_accumulation_steps": 4', "applicable", ""),
+)
+def test_a_larger_micro_batch_does_not_double_the_global_batch_in_silence(more: str, state: str, said: str) -> None:
+    trainer = parse_job(f'{{"output_dir": "out", "learning_rate": 1e-4, "per_device_train_batch_size": 2{more}}}')
+    found = FixReader(context=make_context(H100, trainer, BOOK)).fix(BOOK.fixes["HOST-05"])
+    assert found.state == state
+    assert said in " ".join((*found.blocked_by, *found.unknown))
+    assert {change.key: change.to for change in found.changes}.get("gradient_accumulation_steps") == ("2" if state == "applicable" else None)
+
+
+def test_a_smaller_micro_batch_keeps_the_global_batch_of_a_trainer_that_does_not_accumulate() -> None:
+    trainer = parse_job('{"output_dir": "out", "learning_rate": 1e-4, "per_device_train_batch_size": 2}')
+    found = FixReader(context=make_context(H100, trainer, BOOK)).fix(BOOK.fixes["MEM-12"])
+    assert {change.key: change.to for change in found.changes} == {"per_device_train_batch_size": "1", "gradient_accumulation_steps": "2"}
+
+
 def test_patch_writes_json_of_deepspeed_in_its_own_words() -> None:
     text = '{\n  "train_micro_batch_size_per_gpu": 2,\n  "zero_optimization": {\n    "stage": 0,\n    "overlap_comm": false\n  },\n  "bf16": {"enabled": true}\n}\n'
     done = Patcher(book=BOOK, tool=TOOL).patch(text, "ds.json", [Wanted(fixes=(name,)) for name in ("MEM-04", "COM-10", "MEM-06")])
