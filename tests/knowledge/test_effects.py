@@ -111,3 +111,9 @@ def test_more_chunks_shorten_the_bubble_that_stages_and_micro_batches_make(setti
     assert not isinstance(found, str)
     assert found[0].by is not None
     assert found[0].by[1] == pytest.approx(likely)
+
+
+def test_chunks_that_are_there_shorten_the_bubble_no_further() -> None:
+    layout = {"pipeline_model_parallel_size": 4, "virtual_pipeline_model_parallel_size": 2, "num_layers": 8, "overlap_p2p_comm": False}
+    context = make_context(facts(step_ns=100_000_000, pipeline_parallel_blocking_ns=25_000_000), job(layout), BOOK)
+    assert effect_of(BOOK.fixes["COM-13"], context) == "None of what it changes applies to this job."

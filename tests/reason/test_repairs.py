@@ -363,6 +363,19 @@ def test_a_check_of_a_torchtitan_job_names_its_own_keys() -> None:
     assert [key for key in keys if key not in own and not key.startswith("--platform")] == []
 
 
+@for_each(
+    "schedule, state",
+    ("1F1B", "applicable"),
+    ("Interleaved1F1B", "already_on"),
+    ("zbvzerobubble", "already_on"),
+    (None, "applicable"),  # torchtitan's default is 1F1B
+)
+def test_interleaving_is_not_advised_where_the_schedule_has_several_stages_on_a_rank(schedule: str | None, state: str) -> None:
+    told = "" if schedule is None else f'pipeline_parallel_schedule = "{schedule}"\n'
+    torchtitan = parse_job(f"[training]\nlocal_batch_size = 8\n[parallelism]\npipeline_parallel_degree = 4\n{told}")
+    assert FixReader(context=make_context(H100, torchtitan, BOOK)).fix(BOOK.fixes["COM-13"]).state == state
+
+
 def test_jobs_of_deepspeed_and_of_the_hugging_face_trainer_get_changes_in_their_own_keys() -> None:
     deepspeed = (
         '{"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2, "overlap_comm": false, "reduce_bucket_size": 5000000, '
