@@ -327,7 +327,7 @@ def test_the_type_that_gradients_are_reduced_in() -> None:
 
 def test_the_type_of_an_element_in_the_call_goes_before_the_kernel_s_name() -> None:
     seen = scene([run("gemm", 0, 10, 0), run("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 20, 90, 11, stream=20)])
-    payload = {name: None for name in PAYLOADS} | {"id": 0, "collective": "allreduce", "dtype": "BFloat16", "elements_in": 5}
+    payload = dict.fromkeys(PAYLOADS) | {"id": 0, "collective": "allreduce", "dtype": "BFloat16", "elements_in": 5}
     trace = replace(seen.trace, payloads=pl.DataFrame([payload], schema=PAYLOADS))
     classified = replace(seen.classified, payload_id=pl.Series([None, 0], dtype=seen.classified.payload_id.dtype))
     assert facts_of(replace(seen, trace=trace, classified=classified))["narrow_reduction_share"] == 1.0

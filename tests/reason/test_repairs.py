@@ -419,7 +419,9 @@ def test_a_larger_micro_batch_does_not_double_the_global_batch_in_silence(more: 
     found = FixReader(context=make_context(H100, trainer, BOOK)).fix(BOOK.fixes["HOST-05"])
     assert found.state == state
     assert said in " ".join((*found.blocked_by, *found.unknown))
-    assert {change.key: change.to for change in found.changes}.get("gradient_accumulation_steps") == ("2" if state == "applicable" else None)
+    assert {change.key: change.to for change in found.changes}.get("gradient_accumulation_steps") == (
+        "2" if state == "applicable" else None
+    )
 
 
 def test_a_smaller_micro_batch_keeps_the_global_batch_of_a_trainer_that_does_not_accumulate() -> None:
