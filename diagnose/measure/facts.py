@@ -420,8 +420,11 @@ def _gradient_rounds(one: DeviceMeasure) -> int | None:
 
     Layers that are recomputed between the reductions of one backward pass are far less than a forward pass each.
     """
-    ran = _reductions(one, ("all_reduce",)).with_columns((pl.col("end") - pl.col("start")).alias("ns"))
-    large = ran.filter(pl.col("ns") >= SMALL_EXCHANGE * pl.col("ns").max())
+    whole = [number for number, lane in enumerate(one.exchanges.lanes) if lane.shape == "all_reduce"]
+    ran = _reductions(one, ("all_reduce", "reduce_scatter")).with_columns((pl.col("end") - pl.col("start")).alias("ns"))
+    large = ran.filter(pl.col("ns") >= SMALL_EXCHANGE * pl.col("ns").max()).filter(pl.col("lane").is_in(whole))
+    if large.is_empty():
+        return 0
     after = large.with_columns(pl.col("forward_ns").first().over("index").alias("first")).filter(pl.col("first") > 0)
     more = (pl.col("forward_ns").diff() >= ANOTHER_FORWARD * pl.col("first").first()).sum()
     rounds = after.group_by("index").agg(more.alias("more"))["more"].to_list()

@@ -343,7 +343,8 @@ FORWARD, BACKWARD = ((0, 100), (300, 400)), ((100, 300), (400, 600))
     (((450, 500), (550, 590)), 0, 1),  # under no_sync but for the last
     (((450, 500), (550, 590)), 30, 1),  # with layers that are run again between the buckets
     (((150, 152), (450, 500), (550, 590)), 0, 1),  # what is logged is no gradient
-    ((), 0, None),
+    (((0, 50), (250, 290)), 0, None),  # no forward before the first
+    ((), 0, 0),
 )
 def test_in_how_many_micro_batches_gradients_are_reduced(
     reductions: tuple[tuple[int, int], ...], repeated: int, rounds: int | None
