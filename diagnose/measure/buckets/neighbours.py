@@ -450,7 +450,7 @@ def _of_activations(voted: pl.DataFrame, line: Line) -> pl.DataFrame:
         for stage, rows in (
             ("forward", line.those("goes_forward")),
             ("backward", line.those("goes_back")),
-            ("optimizer", line.signed((Sign.OPTIMIZER,))),
+            (OPTIMIZER, line.signed((Sign.OPTIMIZER,))),
         )
     )
     length = pl.col("end") - pl.col("start")
@@ -462,7 +462,7 @@ def _of_activations(voted: pl.DataFrame, line: Line) -> pl.DataFrame:
         "large",
         "alone",
         *(is_sign(side, Sign.ATTENTION, Sign.NORM) for side in ("before", "after")),
-        (pl.col("was") == "forward") & (pl.col("then") == "forward") & (pl.col("turn") == "optimizer"),
+        (pl.col("was") == "forward") & (pl.col("then") == "forward") & (pl.col("turn") == OPTIMIZER),
     )
     many = inside.group_by("lane", "exchange", maintain_order=True).len("n").filter(pl.col("n") >= MIN_VOTES)
     return many.select("lane", "exchange", pl.lit("tensor").alias("vote"))

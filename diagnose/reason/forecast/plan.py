@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
@@ -156,24 +156,31 @@ def foreseen(
     behind all others, and is asked once more there: what it shortens may be waited for only after them. `asked` gives the question of a
     fix.
     """
-    chosen: list[Question] = []
-
-    def told(groups: Iterable[Sequence[PlanStep]]) -> Iterator[list[PlanStep]]:
-        for group in groups:
-            found = _best_first([_with_forecast(step, asked, chosen, replays, together) for step in group])
-            if found[0].fix is not None and found[0].forecast is not None:
-                chosen.append(asked(found[0].fix))
-            yield found
-
     groups = _alternatives(steps)
-    first = list(told(groups))
+    first, chosen = _forecasts(groups, asked, (), replays, together)
     idle = [place for place, group in enumerate(first) if group[0].no_forecast == WINS_NOTHING]
-    again = [
-        new if new[0].forecast is not None else first[place] for place, new in zip(idle, told(groups[place] for place in idle), strict=True)
-    ]
-    behind = sorted(again, key=lambda group: group[0].no_forecast == WINS_NOTHING)
+    again, chosen = _forecasts([groups[place] for place in idle], asked, chosen, replays, together)
+    behind = [new if new[0].forecast is not None else first[place] for place, new in zip(idle, again, strict=True)]
+    behind.sort(key=lambda group: group[0].no_forecast == WINS_NOTHING)
     found = [step for group in (*(one for place, one in enumerate(first) if place not in idle), *behind) for step in group]
     return tuple(found), forecast_of(replays, chosen) if chosen else None
+
+
+def _forecasts(
+    groups: Iterable[Sequence[PlanStep]],
+    asked: Callable[[str], Question],
+    chosen: Sequence[Question],
+    replays: Replays,
+    together: Compatible,
+) -> tuple[list[list[PlanStep]], tuple[Question, ...]]:
+    """Each group with its forecasts after those chosen and the first of the groups before it, the best first; and what is chosen then."""
+    found: list[list[PlanStep]] = []
+    for group in groups:
+        best = _best_first([_with_forecast(step, asked, chosen, replays, together) for step in group])
+        found.append(best)
+        if best[0].fix is not None and best[0].forecast is not None:
+            chosen = (*chosen, asked(best[0].fix))
+    return found, tuple(chosen)
 
 
 def undecided(steps: Sequence[PlanStep], numerics: Container[str]) -> bool:
