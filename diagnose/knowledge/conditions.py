@@ -1,7 +1,8 @@
 """Conditions of rules and fixes: a small, safe part of SQL over facts (`launch_starved_ns`) and job settings (`job_bf16`).
 
 Evaluation has three values: true, false and null. Null means that something was not measured or not told, and stays null; the
-operations that would turn it into a value in silence (CASE, GREATEST, CONCAT …) are not part of the language.
+operations that would turn it into a value in silence (CASE, GREATEST, CONCAT …) are not part of the language, and LEAST is null where one
+of its arguments is.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from msgspec import Meta, Struct, structs
 
 MAX_LENGTH = 500  # a sum of many thousand terms crashes the parser
 MAX_DEPTH = 30
-FUNCTIONS = frozenset({"NULLIF", "COALESCE", "ABS", "ARRAY_CONTAINS", "ARRAY_LENGTH", "ARRAY_GET", "TRY_CAST"})
+FUNCTIONS = frozenset({"NULLIF", "COALESCE", "ABS", "LEAST", "ARRAY_CONTAINS", "ARRAY_LENGTH", "ARRAY_GET", "TRY_CAST"})
 KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS", "NULL", "TRUE", "FALSE", "AS", "BIGINT"})
 _TOKEN = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>\d+(?:\.\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<sign><=|>=|<>|!=|[<>=+\-*/%(),]))"
 )
+_CALL = re.compile(r"LEAST\s*\(", re.IGNORECASE)
 
 Kind = Literal["condition", "number"]
 # How fields of rule files are declared that hold expressions over facts and job settings; `written_in` finds them.
@@ -55,7 +57,7 @@ def compile_expression(text: str, kind: Kind, schema: Mapping[str, pl.DataType])
     if not names:
         raise ConditionError("reads no fact and no setting, so it never changes")
     try:
-        compiled = pl.sql_expr(text)
+        compiled = pl.sql_expr(_strict(text))
     except pl.exceptions.PolarsError as error:
         raise ConditionError(f"not an expression: {error}") from None
     return Expression(kind=kind, names=names, compiled=compiled)
@@ -118,6 +120,33 @@ def _names(text: str) -> tuple[str, ...]:
                 raise ConditionError(f"{word}() is not allowed; allowed are {', '.join(sorted(FUNCTIONS))}")
         previous = word
     return tuple(names)
+
+
+def _strict(text: str) -> str:
+    """`text` with every LEAST null where one of its arguments is; polars would leave that one out."""
+    found = next((one for one in _TOKEN.finditer(text) if one.group("name") and _CALL.match(text, one.start("name"))), None)
+    if found is None:
+        return text
+    given, end = _arguments(text, text.index("(", found.end()) + 1)
+    if any(_strict(one) != one for one in given):
+        raise ConditionError("LEAST inside LEAST: one takes any number of arguments")
+    strict = f"(LEAST({', '.join(given)}){''.join(f' + 0 * ({one})' for one in given)})"
+    return f"{text[: found.start('name')]}{strict}{_strict(text[end:])}"
+
+
+def _arguments(text: str, begin: int) -> tuple[list[str], int]:
+    """What stands between the commas of a call from behind its opening bracket on, and where it ends."""
+    given: list[str] = []
+    depth = 0
+    for match in _TOKEN.finditer(text, begin):
+        word = match.group().strip()
+        depth += {"(": 1, ")": -1}.get(word, 0)
+        if depth < 0 or (word == "," and depth == 0):
+            given.append(text[begin : match.start()].strip())
+            begin = match.end()
+        if depth < 0:
+            break
+    return given, begin
 
 
 def _check_pair(previous: str, word: str) -> None:

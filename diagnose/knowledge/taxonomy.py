@@ -72,6 +72,7 @@ Mark = Literal[
     "adds",  # adds up what it moves
     "cast",  # copies into another type
     "all_gather",
+    "all_reduce",
     "reduce_scatter",
     "layer_norm",
     "gelu",

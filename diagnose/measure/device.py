@@ -354,7 +354,7 @@ def measure_device(
         ),
         memory=memory,
         occupancy=occupancy(inside, trace.names["text"], info, limits(info, knowledge.rulebook.platforms.sm_limits)),
-        exchanges=exchanges(work, inside, windows, classes, found, trace, knowledge.exchanges),
+        exchanges=exchanges(work, inside, windows, classes, found, trace, knowledge.exchanges, knowledge.features),
         timeline=timeline(
             inside, found, windows, trace, work, classes, step_ranges(trace, rank, windows) if around is None else around, rank
         ),

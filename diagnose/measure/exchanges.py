@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from diagnose.knowledge.exchanges import ExchangeNames, Shape, operation_of
+from diagnose.knowledge.features import Features, matching
 from diagnose.measure.steps import per_window
 from diagnose.measure.waits.stalls import Stalls
 from diagnose.model.trace import Trace
@@ -46,11 +47,12 @@ class Exchanges:
     """One device's part in exchanges.
 
     `instances`, in order of start: op (row of the device's operations), lane (index into `lanes`), index (step; null outside the steps),
-    start, end, bytes (null where not recorded), elements (that this rank received; null likewise), expert_ns (work of expert GEMMs that
-    began before its end, summed from the capture's start). `shapes`: name, launch (grid and block as text), bucket, kernels, median_ns,
-    work_ns: the costliest compute kernels inside the steps. `stage_waits`: index, warm_up_ns, steady_ns, cool_down_ns (waiting for pipeline
-    transfers), tail_ns (waiting for data-parallel exchanges after the last backward); `has_phases`: whether forward and backward could be
-    told apart, which that split needs.
+    start, end, bytes (null where not recorded), elements (that this rank received; null likewise), item (bytes of an element; null where
+    neither the call nor, of a reduction, the kernel's name tells), expert_ns (work of expert GEMMs that began before its end, summed from
+    the capture's start), forward_ns (forward compute of its step that began before it). `shapes`: name, launch (grid and block as text),
+    bucket, kernels, median_ns, work_ns: the costliest compute kernels inside the steps. `stage_waits`: index, warm_up_ns, steady_ns,
+    cool_down_ns (waiting for pipeline transfers), tail_ns (waiting for data-parallel exchanges after the last backward); `has_phases`:
+    whether forward and backward could be told apart, which that split needs.
     """
 
     lanes: tuple[Lane, ...]
@@ -74,9 +76,10 @@ def exchanges(
     found: Stalls,
     trace: Trace,
     names: ExchangeNames,
+    features: Features,
 ) -> Exchanges:
     """`work`: all operations, `inside`: those in steps, with index; both with class_id, name_id, payload_id, bucket, role, phase."""
-    lanes, instances = _instances(work, windows, classes, trace, names)
+    lanes, instances = _instances(work, windows, classes, trace, names, features)
     phases = inside.filter((pl.col("role") == "compute") & pl.col("phase").is_in(["forward", "backward"]))
     return Exchanges(
         lanes=lanes,
@@ -91,7 +94,7 @@ def exchanges(
 
 
 def _instances(
-    work: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame, trace: Trace, names: ExchangeNames
+    work: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame, trace: Trace, names: ExchangeNames, features: Features
 ) -> tuple[tuple[Lane, ...], pl.DataFrame]:
     """The lanes of all transport of one device, and its instances as `Exchanges` holds them."""
     transport = classes.filter(pl.col("role") == "transport").select("class_id", "kind", "backend")
@@ -100,6 +103,7 @@ def _instances(
         .select("op", "start", "end", "stream", "name_id", "payload_id", "class_id")
         .join(transport.with_columns(pl.col("kind").fill_null("other"), pl.col("backend").fill_null("other")), on="class_id", how="left")
         .join(_sizes(trace), left_on="payload_id", right_on="id", how="left")
+        .join(_items(work, trace, features), on="name_id", how="left")
         .sort("start", "end")
     )
     lanes, lane = _lanes(rows, trace, names)
@@ -109,14 +113,21 @@ def _instances(
         right_on="_begin",
         strategy="backward",
     )
-    step = pl.when(pl.col("start") < pl.col("_close")).then("index").alias("index")
-    return lanes, placed.with_columns(_expert_work(work, placed["end"]), step).select(
-        "op", "lane", "index", "start", "end", "bytes", pl.col("elements_out").alias("elements"), "expert_ns"
-    )
+    gemms = work.filter((pl.col("bucket") == EXPERT_GEMM) & (pl.col("kind") == "kernel"))
+    forward = work.filter((pl.col("phase") == "forward") & (pl.col("role") == "compute"))
+    inside = pl.when(pl.col("start") < pl.col("_close"))
+    return lanes, placed.with_columns(
+        inside.then("index").alias("index"),
+        inside.then(_work_before(forward, placed["start"]) - _work_before(forward, placed["_begin"])).alias("forward_ns"),
+        _work_before(gemms, placed["end"]).alias("expert_ns"),
+    ).select(
+        "op", "lane", "index", "start", "end", "bytes", pl.col("elements_out").alias("elements"),
+        pl.coalesce("item", "named_item").alias("item"), "expert_ns", "forward_ns",
+    )  # fmt: skip
 
 
 def _sizes(trace: Trace) -> pl.DataFrame:
-    """Per description: id, group, group_name, group_size, communicator, members, collective, elements_out, bytes (in all)."""
+    """Per description: id, group, group_name, group_size, communicator, members, collective, elements_out, item, bytes (in all)."""
     item = pl.col("dtype").replace_strict(dict(_ITEM_BYTES), default=None, return_dtype=pl.Int64)
     largest = pl.max_horizontal("elements_in", "elements_out") * item
     told = pl.when(pl.col("collective").is_in(_PER_RANK)).then(pl.col("bytes") * pl.col("group_size")).otherwise("bytes")
@@ -129,8 +140,17 @@ def _sizes(trace: Trace) -> pl.DataFrame:
         "members",
         "collective",
         "elements_out",
+        item.alias("item"),
         pl.coalesce(told, largest).alias("bytes"),
     )
+
+
+def _items(work: pl.DataFrame, trace: Trace, features: Features) -> pl.DataFrame:
+    """Bytes of one element of the reductions whose kernels' names tell them, at most 2 or at least 4: name_id, named_item."""
+    ids = work.filter(pl.col("role") == "transport")["name_id"].unique().drop_nulls().sort()
+    names = trace.names["text"].gather(ids).to_list()
+    found = dict.fromkeys(matching(features["narrow_reduction"], names), 2) | dict.fromkeys(matching(features["wide_reduction"], names), 4)
+    return pl.DataFrame({"name_id": ids, "named_item": pl.Series([found.get(name) for name in names], dtype=pl.Int64)})
 
 
 _TELLING = ["kind", "backend", "name_id", "collective", "group", "group_name", "group_size", "communicator", "members", "stream"]
@@ -155,12 +175,11 @@ def _lane(row: Mapping[str, Any], trace: Trace, names: ExchangeNames) -> Lane:
     return Lane(operation=operation.id, shape=operation.shape, size=row["group_size"], **told)
 
 
-def _expert_work(work: pl.DataFrame, until: pl.Series) -> pl.Series:
-    """Work of expert GEMMs that began before each moment, from the capture's start."""
-    gemms = work.filter((pl.col("bucket") == EXPERT_GEMM) & (pl.col("kind") == "kernel"))
-    ran = gemms.select("start", (pl.col("end") - pl.col("start")).alias("ns")).sort("start")
-    summed = pl.concat([pl.Series("ns", [0], dtype=pl.Int64), ran["ns"].cum_sum()])
-    return summed.gather(ran["start"].search_sorted(until, side="left")).alias("expert_ns")
+def _work_before(ran: pl.DataFrame, until: pl.Series) -> pl.Series:
+    """Duration of those of these operations that began before each moment, summed from the capture's start; null where it is not given."""
+    lasted = ran.select("start", (pl.col("end") - pl.col("start")).alias("ns")).sort("start")
+    summed = pl.concat([pl.Series("ns", [0], dtype=pl.Int64), lasted["ns"].cum_sum()])
+    return summed.gather(lasted["start"].search_sorted(until, side="left"))
 
 
 # ------------------------------------------------------------------------------------------------ kernels of like shape

@@ -180,6 +180,9 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         **_exchanges(records.communication),
         "other_reduction_share": _shape_share(one, "other", _REDUCING),
         "data_gather_share": _shape_share(one, "data", ("all_gather",)),
+        "other_gather_share": _shape_share(one, "other", ("all_gather",)),
+        "narrow_reduction_share": _narrow_share(one),
+        "gradient_rounds_per_step": _gradient_rounds(one),
         **_kernels(one),
         **_memory(one, records),
         "host_pauses": _pauses(one),
@@ -394,6 +397,38 @@ def _shape_share(one: DeviceMeasure, kind: str, shapes: Collection[str]) -> floa
     ran = one.exchanges.instances.filter(pl.col("index").is_not_null() & pl.col("lane").is_in(list(counts)))
     told = ran.group_by("lane").agg((pl.col("end") - pl.col("start")).sum().alias("ns")).rows()
     return _share(sum(ns for lane, ns in told if counts[lane]), sum(ns for _, ns in told))
+
+
+def _reductions(one: DeviceMeasure, shapes: Collection[str]) -> pl.DataFrame:
+    """The exchanges of data parallelism in the steps that have one of these shapes, in order of start."""
+    lanes = [number for number, lane in enumerate(one.exchanges.lanes) if lane.kind == "data" and lane.shape in shapes]
+    return one.exchanges.instances.filter(pl.col("index").is_not_null() & pl.col("lane").is_in(lanes))
+
+
+def _narrow_share(one: DeviceMeasure) -> float | None:
+    """Share of the time of data-parallel reductions in elements of 16 bits or fewer; None where less than half of it tells its elements."""
+    ran = _reductions(one, ("all_reduce", "reduce_scatter")).with_columns((pl.col("end") - pl.col("start")).alias("ns"))
+    told = int(ran.filter(pl.col("item").is_not_null())["ns"].sum())
+    return _share(int(ran.filter(pl.col("item") <= 2)["ns"].sum()), told) if 2 * told >= int(ran["ns"].sum()) else None
+
+
+ANOTHER_FORWARD = 0.5  # of the forward compute before a step's first reduction: as much between two of them is the next micro-batch's
+
+
+def _gradient_rounds(one: DeviceMeasure) -> int | None:
+    """After how many forward passes of a step gradients are all-reduced (median over the steps); None where that can't be seen.
+
+    Layers that are recomputed between the reductions of one backward pass are far less than a forward pass each.
+    """
+    whole = [number for number, lane in enumerate(one.exchanges.lanes) if lane.shape == "all_reduce"]
+    ran = _reductions(one, ("all_reduce", "reduce_scatter")).with_columns((pl.col("end") - pl.col("start")).alias("ns"))
+    large = ran.filter(pl.col("ns") >= SMALL_EXCHANGE * pl.col("ns").max()).filter(pl.col("lane").is_in(whole))
+    if large.is_empty():
+        return 0
+    after = large.with_columns(pl.col("forward_ns").first().over("index").alias("first")).filter(pl.col("first") > 0)
+    more = (pl.col("forward_ns").diff() >= ANOTHER_FORWARD * pl.col("first").first()).sum()
+    rounds = after.group_by("index").agg(more.alias("more"))["more"].to_list()
+    return 1 + integer_median(rounds) if rounds else None
 
 
 def brief(name: str) -> str:

@@ -34,6 +34,8 @@ CLASSES: dict[str, tuple[str, str, str | None, str | None, str]] = {
     "adam": ("optimizer", "compute", None, None, "optimizer"),
     "nccl": ("dispatch", "transport", "expert", "nccl", "exchange"),
     "allreduce": ("collective", "transport", "data", "nccl", "collective"),
+    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL": ("collective", "transport", "data", "nccl", "collective"),
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL": ("collective", "transport", "data", "nccl", "collective"),
     "permute": ("dispatch", "packing", None, None, "permute"),
     "memcpy": ("memcpy", "copy", None, None, "copy"),
     "memset": ("memset", "copy", None, None, "copy"),

@@ -422,6 +422,7 @@ def test_torchtitan() -> None:
         "num_microbatches": 4, "seq_length": 4096, "context_parallel_chunk": 2048, "recompute_granularity": "selective", "fp8": "hybrid",
         "fp8_recipe": "rowwise", "torch_compile": True,
         "expandable_segments": False,  # the file sets no variable
+        "pipeline_parallel_schedule": "1F1B",
         "moe_token_dispatcher_type": "alltoall", "fake_process_group": False,  # torchtitan's own defaults
         "model_name": "deepseek_v3", "model_flavor": "671B", "policy_classes": False,
     }  # fmt: skip

@@ -27,6 +27,17 @@ def test_every_fix_has_an_effect_or_says_why_none_can_be_told() -> None:
             assert one.basis != "measured" or one.by is None or one.only is not None, f"{key}: a factor of elsewhere is assumed"
 
 
+def test_a_fix_that_only_takes_recompute_away_wins_no_more_than_the_wall_that_counts_it() -> None:
+    """Compute has no bound to hold it (a fix may make compute faster), so that such a fix works on memory alone."""
+    less = {
+        key: fix.walls
+        for key, fix in BOOK.fixes.items()
+        if fix.effect and all(one.remove is not None and "phase = 'recompute'" in one.remove for one in fix.effect)
+    }
+    assert "MEM-03" in less
+    assert set(less.values()) == {("memory",)}
+
+
 @for_each(
     "change, said",
     ({"remove": "role = 'copy'"}, r"effect\[0\]\.names remove and scale of remove, scale, .* has to name just one"),
@@ -100,3 +111,9 @@ def test_more_chunks_shorten_the_bubble_that_stages_and_micro_batches_make(setti
     assert not isinstance(found, str)
     assert found[0].by is not None
     assert found[0].by[1] == pytest.approx(likely)
+
+
+def test_chunks_that_are_there_shorten_the_bubble_no_further() -> None:
+    layout = {"pipeline_model_parallel_size": 4, "virtual_pipeline_model_parallel_size": 2, "num_layers": 8, "overlap_p2p_comm": False}
+    context = make_context(facts(step_ns=100_000_000, pipeline_parallel_blocking_ns=25_000_000), job(layout), BOOK)
+    assert effect_of(BOOK.fixes["COM-13"], context) == "None of what it changes applies to this job."

@@ -305,13 +305,87 @@ def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> Non
     hidden = ["mega_moe_kernel", "dispatch_gemm_combine_kernel"]
     assert matching(KNOWLEDGE.features["fused_exchange"], [*hidden, "fused_moe_kernel", "deep_ep::intranode::dispatch<8>"]) == set(hidden)
     assert set(KNOWLEDGE.features) == {
-        "narrow_gemm", "fp4_gemm", "fused_exchange", "wide_gemm", "fused_router", "fused_permutation", "lost_events", "out_of_memory",
+        "narrow_gemm", "fp4_gemm", "narrow_reduction", "wide_reduction", "fused_exchange", "wide_gemm", "fused_router", "fused_permutation", "lost_events", "out_of_memory",
         "hierarchical_groups", "context_groups", "fp32_product", "cast", "python", "training", "megatron",
     }  # fmt: skip
 
 
+def test_the_type_that_gradients_are_reduced_in() -> None:
+    bf16, f32 = (f"ncclDevKernel_AllReduce_Sum_{one}_RING_LL" for one in ("bf16", "f32"))
+
+    def share(*reductions: tuple[str, int]) -> FactValue:
+        items = [run("gemm", 0, 10, 0)]
+        for name, length in reductions:
+            items.append(run(name, items[-1].end + 10, items[-1].end + 10 + length, items[-1].end, stream=20))
+        return facts_of(scene(items))["narrow_reduction_share"]
+
+    assert share((bf16, 100)) == 1.0
+    assert share((bf16, 30), (f32, 10), ("allreduce", 40)) == 0.75
+    assert share((bf16, 30), ("allreduce", 40)) is None, "of more than half the name tells nothing"
+    assert share() is None
+
+
+def test_the_type_of_an_element_in_the_call_goes_before_the_kernel_s_name() -> None:
+    seen = scene([run("gemm", 0, 10, 0), run("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 20, 90, 11, stream=20)])
+    payload = dict.fromkeys(PAYLOADS) | {"id": 0, "collective": "allreduce", "dtype": "BFloat16", "elements_in": 5}
+    trace = replace(seen.trace, payloads=pl.DataFrame([payload], schema=PAYLOADS))
+    classified = replace(seen.classified, payload_id=pl.Series([None, 0], dtype=seen.classified.payload_id.dtype))
+    assert facts_of(replace(seen, trace=trace, classified=classified))["narrow_reduction_share"] == 1.0
+
+
+# Two micro-batches of 100 ns forward and 200 ns backward; the optimizer ends the step.
+FORWARD, BACKWARD = ((0, 100), (300, 400)), ((100, 300), (400, 600))
+
+
+@for_each(
+    "reductions, repeated, rounds",
+    (((150, 200), (250, 290), (450, 500), (550, 590)), 0, 2),  # DistributedDataParallel in every backward pass
+    (((450, 500), (550, 590)), 0, 1),  # under no_sync but for the last
+    (((450, 500), (550, 590)), 30, 1),  # with layers that are run again between the buckets
+    (((150, 152), (450, 500), (550, 590)), 0, 1),  # what is logged is no gradient
+    (((0, 50), (250, 290)), 0, None),  # no forward before the first
+    ((), 0, 0),
+)
+def test_in_how_many_micro_batches_gradients_are_reduced(
+    reductions: tuple[tuple[int, int], ...], repeated: int, rounds: int | None
+) -> None:
+    items = [
+        *(run("gemm", start, end, start, phase="forward") for start, end in FORWARD),
+        *(run("gemm", start, end, start, phase="backward") for start, end in BACKWARD),
+        *(run("allreduce", start, end, start, stream=20) for start, end in reductions),
+        *([run("gemm", 505, 505 + repeated, 505, stream=21, phase="forward")] if repeated else ()),
+        run("adam", 610, 640, 610),
+    ]
+    assert facts_of(scene(sorted(items, key=lambda item: item.at or 0)))["gradient_rounds_per_step"] == rounds
+
+
 @for_each(
     "feature, shown, silent",
+    (
+        "narrow_reduction",
+        [
+            "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+            "ncclKernel_AllReduce_RING_LL_Sum___nv_bfloat16(ncclWorkElem)",
+            "ncclKernel_AllReduce_RING_LL_Sum_half(ncclWorkElem)",
+            "ncclAllReduceRingLLKernel_sum_f16(ncclColl)",
+            "ncclSymkDevKernel_ReduceScatter_LDMC_sum_bf16",
+            "ncclDevKernel_AllReduce_Sum_f8e4m3_RING_LL",
+        ],
+        [
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+            "ncclKernel_AllReduce_RING_LL_Sum_int8_t(ncclWorkElem)",
+            "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)",
+        ],
+    ),
+    (
+        "wide_reduction",
+        [
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+            "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)",
+            "ncclAllReduceRingLLKernel_sum_f32(ncclColl)",
+        ],
+        ["ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL", "ncclKernel_AllReduce_RING_LL_Sum_int8_t(ncclWorkElem)"],
+    ),
     (
         "fp32_product",
         [

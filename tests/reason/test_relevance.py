@@ -8,6 +8,7 @@ from diagnose.knowledge.rulebook import GENERAL
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader, find
+from diagnose.reason.forecast.changes import effect_of
 from diagnose.render.reports.diagnosis import story
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
@@ -85,6 +86,35 @@ def test_gradients_reduced_beside_compute_are_overlapped_already() -> None:
     assert offered(**reduced, data_parallel_beside_compute_ns=2_000_000)["COM-10"].state == "unknown"
 
 
+def test_accumulation_without_no_sync_is_told_although_the_reductions_overlap() -> None:
+    told: dict[str, FactValue] = {
+        "is_training": True, "data_parallel_busy_ns": 36_000_000, "data_parallel_beside_compute_ns": 27_000_000, "data_gather_share": 0.0,
+        "data_parallel_blocking_ns": 8_000_000, "data_parallel_blocking_share": 0.08, "transport_busy_ns": 36_000_000,
+    }  # fmt: skip
+    found = {one.id: one for one in find(facts(**{**PLAIN, **told, "gradient_rounds_per_step": 4}), job=None, rulebook=BOOK)[0]}
+    repeated = found["communication-gradients-each-micro-batch"]
+    assert (repeated.bound_ns, [(fix.id, fix.state) for fix in repeated.fixes]) == (6_000_000, [("COM-29", "applicable")])
+    assert "no_sync()" in repeated.fixes[0].changes[0].to
+    once = find(facts(**{**PLAIN, **told, "gradient_rounds_per_step": 1}), job=None, rulebook=BOOK)[0]
+    assert "COM-29" not in {fix.id for one in once for fix in one.fixes}
+
+
+def test_gradients_that_are_reduced_in_bf16_are_halved_no_further() -> None:
+    stalled: dict[str, FactValue] = {
+        "is_training": True, "transport_busy_ns": 36_000_000, "data_parallel_busy_ns": 36_000_000, "data_parallel_blocking_ns": 20_000_000,
+        "data_parallel_blocking_share": 0.2,
+    }  # fmt: skip
+    lacking = "It hangs on narrow_reduction_share, grad_reduce_in_fp32, which is not known here."
+    for narrow, state, effect in (
+        (1.0, "already_on", "None of what it changes applies to this job."),
+        (0.0, "unknown", ""),
+        (None, "unknown", lacking),
+    ):
+        assert offered(**stalled, narrow_reduction_share=narrow)["COM-12"].state == state
+        found = effect_of(BOOK.fixes["COM-12"], make_context(facts(**stalled, narrow_reduction_share=narrow), None, BOOK))
+        assert found == effect if isinstance(found, str) else not effect
+
+
 def test_a_variable_of_megatron_s_overlap_is_not_for_every_program() -> None:
     layers: dict[str, FactValue] = {
         "is_training": True, "tensor_parallel_busy_ns": 20_000_000, "tensor_parallel_blocking_ns": 20_000_000,
@@ -159,6 +189,9 @@ def test_a_gather_of_parameters_is_offered_where_parameters_are_gathered() -> No
     stalled: dict[str, FactValue] = {"data_parallel_blocking_ns": 9_000_000, "data_parallel_blocking_share": 0.09, "is_training": True}
     assert "COM-11" not in offered(**stalled, data_gather_share=0.0)  # all-reduces alone: each rank holds all parameters
     assert {"COM-10", "COM-11"} <= set(offered(**stalled, data_gather_share=0.2))
+    unknown: dict[str, FactValue] = {"is_training": True, "transport_busy_ns": 36_000_000, "other_collective_blocking_share": 0.2}
+    assert "COM-11" not in offered(**unknown, other_reduction_share=1.0, other_gather_share=0.0)
+    assert "COM-11" in offered(**unknown, other_reduction_share=1.0, other_gather_share=0.2)
     assert "COM-11" in offered(**stalled)
 
 

@@ -363,6 +363,19 @@ def test_a_check_of_a_torchtitan_job_names_its_own_keys() -> None:
     assert [key for key in keys if key not in own and not key.startswith("--platform")] == []
 
 
+@for_each(
+    "schedule, state",
+    ("1F1B", "applicable"),
+    ("Interleaved1F1B", "already_on"),
+    ("zbvzerobubble", "already_on"),
+    (None, "applicable"),  # torchtitan's default is 1F1B
+)
+def test_interleaving_is_not_advised_where_the_schedule_has_several_stages_on_a_rank(schedule: str | None, state: str) -> None:
+    told = "" if schedule is None else f'pipeline_parallel_schedule = "{schedule}"\n'
+    torchtitan = parse_job(f"[training]\nlocal_batch_size = 8\n[parallelism]\npipeline_parallel_degree = 4\n{told}")
+    assert FixReader(context=make_context(H100, torchtitan, BOOK)).fix(BOOK.fixes["COM-13"]).state == state
+
+
 def test_jobs_of_deepspeed_and_of_the_hugging_face_trainer_get_changes_in_their_own_keys() -> None:
     deepspeed = (
         '{"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2, "overlap_comm": false, "reduce_bucket_size": 5000000, '
@@ -393,6 +406,28 @@ def test_jobs_of_deepspeed_and_of_the_hugging_face_trainer_get_changes_in_their_
     assert keys[trainer]["HOST-07"] == {"torch_compile": "true", "optim": "adamw_torch_fused"}
     assert keys[trainer]["MEM-03"] == {"gradient_checkpointing": "false"}
     assert "dataloader_num_workers" in keys[trainer]["HOST-10"]
+
+
+@for_each(
+    "more, state, said",
+    ("", "unknown", "a micro-batch twice as large doubles the global batch"),
+    (', "gradient_accumulation_steps": 1', "blocked", "gradient_accumulation_steps is 1: only an even number can be halved"),
+    (', "gradient_accumulation_steps": 4', "applicable", ""),
+)
+def test_a_larger_micro_batch_does_not_double_the_global_batch_in_silence(more: str, state: str, said: str) -> None:
+    trainer = parse_job(f'{{"output_dir": "out", "learning_rate": 1e-4, "per_device_train_batch_size": 2{more}}}')
+    found = FixReader(context=make_context(H100, trainer, BOOK)).fix(BOOK.fixes["HOST-05"])
+    assert found.state == state
+    assert said in " ".join((*found.blocked_by, *found.unknown))
+    assert {change.key: change.to for change in found.changes}.get("gradient_accumulation_steps") == (
+        "2" if state == "applicable" else None
+    )
+
+
+def test_a_smaller_micro_batch_keeps_the_global_batch_of_a_trainer_that_does_not_accumulate() -> None:
+    trainer = parse_job('{"output_dir": "out", "learning_rate": 1e-4, "per_device_train_batch_size": 2}')
+    found = FixReader(context=make_context(H100, trainer, BOOK)).fix(BOOK.fixes["MEM-12"])
+    assert {change.key: change.to for change in found.changes} == {"per_device_train_batch_size": "1", "gradient_accumulation_steps": "2"}
 
 
 def test_patch_writes_json_of_deepspeed_in_its_own_words() -> None:

@@ -95,6 +95,9 @@ def facts_of(verdicts: pl.DataFrame, taxonomy: Taxonomy) -> pl.DataFrame:
         ((operation == "exchange") & (bucket == DISPATCH) & ~nccl).alias("carries"),
         marked("all_gather").alias("gathers"),
         (marked("all_gather", "reduce_scatter") & pl.col("phase").is_null()).alias("unphased_gather"),
+        marked("all_reduce", "reduce_scatter").alias("reduces"),
+        ((role == "compute") & (pl.col("phase") == "forward")).fill_null(value=False).alias("goes_forward"),
+        ((role == "compute") & pl.col("phase").is_in(["backward", "recompute"])).fill_null(value=False).alias("goes_back"),
         ((role == "compute") & ~family.is_in(hinted)).alias("telling"),  # a name's own hint proves no range
         pl.col("phase").is_not_null().alias("phased"),
         (pl.col("backend") == "userbuffers").fill_null(value=False).alias("userbuffers"),

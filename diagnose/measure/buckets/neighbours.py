@@ -77,6 +77,8 @@ gradients). Where any range says which kernels are the tower's, this rule is sil
 
 from __future__ import annotations
 
+from typing import Literal
+
 import polars as pl
 
 from diagnose.knowledge.taxonomy import Taxonomy
@@ -368,6 +370,7 @@ FEWEST = 0.5  # votes for experts, of those on the device's stream that has most
 
 _SIDES = (Sign.ATTENTION, Sign.NORM, Sign.OPTIMIZER, Sign.OTHER, *EXPERT_SIDE)
 _AGAINST = "not expert"
+LIKE_THE_OTHERS = 0.5  # of the mean reduction of its stream: what is shorter adds up losses, counts or statistics
 EXCHANGES_PER_WAY_OUT = 1.8  # two, the way out and the way back, and what the capture's edges cut off
 
 
@@ -375,7 +378,7 @@ def transfers(line: Line, absent: frozenset[CommKind]) -> pl.DataFrame:
     """What the streams and places of unknown NCCL kernels say of them."""
     if not line.facts["unknown"].any():
         return nothing()
-    moving = line.known(line.placed(line.those("moving")), "unknown", "exchange", "gathers", "kind", "unphased_gather")
+    moving = line.known(line.placed(line.those("moving")), "unknown", "exchange", "gathers", "kind", "unphased_gather", "reduces")
     moving = moving.with_columns(line.ops["end"].gather(moving["row"]).alias("end"))
     telling = line.known(line.those("telling"), "phased")["phased"]
     carried = bool(line.facts["carries"].any())
@@ -403,6 +406,9 @@ def transfers(line: Line, absent: frozenset[CommKind]) -> pl.DataFrame:
     )
     able = pl.col("exchange") | pl.col("gathers") | pl.col("unphased_gather") | (pl.col("vote") != "expert")
     shares = shares.select(*keys, "vote")
+    if "tensor" not in absent:
+        proved = _of_activations(voted, line)
+        shares = pl.concat([shares.join(proved, on=keys, how="anti"), proved])
     if not carried and "expert" not in absent:
         carriers = _only_carrier(line, voted, shares)
         shares = pl.concat([shares.join(carriers, on=keys, how="anti"), carriers])
@@ -437,6 +443,31 @@ def _only_carrier(line: Line, voted: pl.DataFrame, shares: pl.DataFrame) -> pl.D
     return open_lanes.select("lane", "exchange", pl.lit("expert").alias("vote"))
 
 
+def _of_activations(voted: pl.DataFrame, line: Line) -> pl.DataFrame:
+    """The streams whose unknown reductions add up activations, as those inside forward passes show: lane, exchange, vote."""
+    stages = pl.concat(
+        line.placed(rows).select("place", "start", pl.lit(stage).alias("stage"))
+        for stage, rows in (
+            ("forward", line.those("goes_forward")),
+            ("backward", line.those("goes_back")),
+            (OPTIMIZER, line.signed((Sign.OPTIMIZER,))),
+        )
+    )
+    length = pl.col("end") - pl.col("start")
+    found = voted.filter("unknown", "reduces").with_columns((length >= LIKE_THE_OTHERS * length.mean().over("lane")).alias("large"))
+    found = _joined(found, stages.rename({"stage": "was"}), backward=True)
+    found = _joined(found, stages.rename({"stage": "then"}), backward=False)
+    found = _joined(found, stages.filter(pl.col("stage") != "forward").rename({"stage": "turn"}), backward=True)
+    inside = found.filter(
+        "large",
+        "alone",
+        *(is_sign(side, Sign.ATTENTION, Sign.NORM) for side in ("before", "after")),
+        (pl.col("was") == "forward") & (pl.col("then") == "forward") & (pl.col("turn") == OPTIMIZER),
+    )
+    many = inside.group_by("lane", "exchange", maintain_order=True).len("n").filter(pl.col("n") >= MIN_VOTES)
+    return many.select("lane", "exchange", pl.lit("tensor").alias("vote"))
+
+
 def _beside(moving: pl.DataFrame, line: Line) -> pl.DataFrame:
     """`moving` with the signs on either side of its start (before, after), and two columns more.
 
@@ -448,23 +479,16 @@ def _beside(moving: pl.DataFrame, line: Line) -> pl.DataFrame:
     marks = rows.filter(~pl.col("transports")).select("place", "start", "sign")
     states = rows.filter(is_sign("sign", Sign.OPEN, Sign.CLOSE, *BREAKS)).select("place", "start", "sign")
 
-    def joined(left: pl.DataFrame, right: pl.DataFrame, on: str, *, backward: bool) -> pl.DataFrame:
-        strategy = "backward" if backward else "forward"
-        found = left.sort(on).join_asof(
-            right.sort("start"),
-            left_on=on,
-            right_on="start",
-            by="place",
-            strategy=strategy,  # type: ignore[arg-type]
-            coalesce=False,
-            check_sortedness=False,
-        )
-        return found.drop("start_right") if "start_right" in found.columns else found
-
-    found = joined(moving, marks.rename({"sign": "before"}), "start", backward=True)
-    found = joined(found, marks.with_columns(pl.col("start").alias("soonest")).rename({"sign": "after"}), "start", backward=False)
-    found = joined(found, states.rename({"sign": "last"}), "start", backward=True)
+    found = _joined(moving, marks.rename({"sign": "before"}), backward=True)
+    found = _joined(found, marks.with_columns(pl.col("start").alias("soonest")).rename({"sign": "after"}), backward=False)
+    found = _joined(found, states.rename({"sign": "last"}), backward=True)
     return found.with_columns((pl.col("soonest") >= pl.col("end")).fill_null(value=True).alias("alone"))
+
+
+def _joined(left: pl.DataFrame, right: pl.DataFrame, *, backward: bool) -> pl.DataFrame:
+    """`left` with the columns of what started last before, or first after, each row on its device."""
+    strategy: Literal["backward", "forward"] = "backward" if backward else "forward"
+    return left.sort("start").join_asof(right.sort("start"), on="start", by="place", strategy=strategy, check_sortedness=False)
 
 
 def _vote(*, phased: bool, marked: bool, carried: bool, absent: frozenset[CommKind]) -> pl.Expr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
@@ -152,18 +152,35 @@ def foreseen(
     """The steps of a plan with the mean step after each and all before it (of an alternative: in the place of its own), and after all.
 
     Of alternatives the one goes first that is better at its worst than the first at its best, or that wins where the first does not. A fix
-    that can't be had with those before it, or whose effect is not known, has no forecast, with the reason. `asked` gives the question of a
+    that can't be had with those before it, or whose effect is not known, has no forecast, with the reason. One that wins nothing goes
+    behind all others, and is asked once more there: what it shortens may be waited for only after them. `asked` gives the question of a
     fix.
     """
-    chosen: list[Question] = []
-    found: list[PlanStep] = []
-    for group in _alternatives(steps):
-        told = [_with_forecast(step, asked, chosen, replays, together) for step in group]
-        first, *others = _best_first(told)
-        found += [first, *others]
-        if first.fix is not None and first.forecast is not None:
-            chosen.append(asked(first.fix))
+    groups = _alternatives(steps)
+    first, chosen = _forecasts(groups, asked, (), replays, together)
+    idle = [place for place, group in enumerate(first) if group[0].no_forecast == WINS_NOTHING]
+    again, chosen = _forecasts([groups[place] for place in idle], asked, chosen, replays, together)
+    behind = [new if new[0].forecast is not None else first[place] for place, new in zip(idle, again, strict=True)]
+    behind.sort(key=lambda group: group[0].no_forecast == WINS_NOTHING)
+    found = [step for group in (*(one for place, one in enumerate(first) if place not in idle), *behind) for step in group]
     return tuple(found), forecast_of(replays, chosen) if chosen else None
+
+
+def _forecasts(
+    groups: Iterable[Sequence[PlanStep]],
+    asked: Callable[[str], Question],
+    chosen: Sequence[Question],
+    replays: Replays,
+    together: Compatible,
+) -> tuple[list[list[PlanStep]], tuple[Question, ...]]:
+    """Each group with its forecasts after those chosen and the first of the groups before it, the best first; and what is chosen then."""
+    found: list[list[PlanStep]] = []
+    for group in groups:
+        best = _best_first([_with_forecast(step, asked, chosen, replays, together) for step in group])
+        found.append(best)
+        if best[0].fix is not None and best[0].forecast is not None:
+            chosen = (*chosen, asked(best[0].fix))
+    return found, tuple(chosen)
 
 
 def undecided(steps: Sequence[PlanStep], numerics: Container[str]) -> bool:

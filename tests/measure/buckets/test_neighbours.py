@@ -265,6 +265,39 @@ def test_only_exchanges_of_their_own_between_router_and_experts_carry_tokens(tax
     assert overlapped(taxonomy, early, layer * 2) == [("collective", "other")] * 2
 
 
+def of_reductions(taxonomy: Taxonomy, steps: list[str | tuple[str, int]], absent: tuple[str, ...] = ()) -> list[str]:
+    """The kind of each all-reduce among kernels that run one after the other, 100 ns each; a number is its length."""
+    launches = [
+        Launch(name=REDUCED, start=100 * at, duration=step[1], stream=30)
+        if isinstance(step, tuple)
+        else Launch(name=step, start=100 * at, duration=90, stream=7)
+        for at, step in enumerate(steps)
+    ]
+    trace = trace_of(launches)
+    found = classify(trace, attribute(trace), taxonomy, frozenset(absent))  # type: ignore[arg-type]
+    kinds = found.classes["kind"].gather(found.class_id)
+    return kinds.filter(trace.ops["stream"] == 30).to_list()
+
+
+def test_what_is_reduced_in_a_first_forward_pass_are_activations(taxonomy: Taxonomy):
+    layer = [NORM, GEMM, FLASH, GEMM, (REDUCED, 90), NORM, GEMM, (REDUCED, 90)]
+    back = [GEMM, NORM_BACK, (REDUCED, 90), FLASH_BACK, GEMM, NORM_BACK, (REDUCED, 90)]
+    step = [*layer * 2, NORM, *back * 2, ADAM]
+    assert of_reductions(taxonomy, step * 2) == ["tensor"] * 16
+    assert of_reductions(taxonomy, step) == ["other"] * 8, "nothing shows that no gradients are there yet"
+    assert of_reductions(taxonomy, step * 2, ("tensor",)) == ["other"] * 16
+
+
+def test_gradients_losses_and_statistics_are_no_activations(taxonomy: Taxonomy):
+    forward, back = [NORM, GEMM, FLASH, GEMM, NORM, GEMM], [NORM_BACK, GEMM, FLASH_BACK, GEMM, NORM_BACK]
+    gradients = [ADAM, *forward * 2, *back, (REDUCED, 90), *back, (REDUCED, 90), ADAM]
+    assert of_reductions(taxonomy, gradients * 2) == ["other"] * 4
+    repeated = [ADAM, *forward * 2, *back, *forward, (REDUCED, 90), *forward, (REDUCED, 90), *back, ADAM]
+    assert of_reductions(taxonomy, repeated * 2) == ["other"] * 4, "layers that are run again in backward"
+    statistics = [ADAM, NORM, FLASH, (REDUCED, 10), NORM, FLASH, (REDUCED, 10), NORM, *back, (REDUCED, 90), (REDUCED, 90), ADAM]
+    assert of_reductions(taxonomy, statistics * 2) == ["other"] * 8
+
+
 def test_a_kind_that_the_job_file_rules_out_gets_no_votes(taxonomy: Taxonomy):
     """Transfers of a pipeline next to attention: without the job file they pass for context parallelism."""
     stage = [FLASH, (SENDRECV, 52), FLASH, (SENDRECV, 52), NORM]

@@ -215,6 +215,33 @@ def test_what_a_change_wins_at_most_is_no_less_than_what_it_is_forecast_to_win(r
     assert (large.bound_ns, large.speedup_ceiling) == (40 * MS, 2.0)
 
 
+def test_what_wins_nothing_goes_behind_what_wins_and_what_is_undecided(rules: ForecastRules) -> None:
+    idle = question("idle", "role = 'transport'", (1.0, 1.0, 1.0))
+    other = question("other", "role = 'packing'", (1.0, 1.0, 1.0))
+    unknown = Question(id="unknown", title="unknown", refused="It hangs on what is not known.")
+    asked = {one.id: one for one in (idle, other, unknown, HALF_LINK)}
+    steps = [planned("idle"), planned("other", "idle"), planned("unknown"), planned("link")]
+    found, last = foreseen(steps, asked.__getitem__, Replays(graph(), rules), Free4All())  # type: ignore[arg-type]
+    assert [(one.fix, one.instead_of) for one in found] == [("unknown", None), ("link", None), ("idle", None), ("other", "idle")]
+    assert [one.no_forecast for one in found] == ["It hangs on what is not known.", "", WINS_NOTHING, WINS_NOTHING]
+    assert last is not None
+    assert last.with_ == ("link",)
+
+
+def test_what_wins_nothing_by_itself_is_asked_again_after_the_others(rules: ForecastRules) -> None:
+    """The exchange ends 30 ms after the product; a copy of 25 ms beside it is waited for only once the link is faster."""
+    rows = [*STEP[:3], ("copy", {"duration": 25 * MS, "bucket": "router", "role": "copy", "lane": 12}), STEP[3]]
+    waits = [*WAITS, ("call", "copy", "issue", 0), ("product", "copy", "event", 0), ("copy", "combine", "event", 0)]
+    found = small_graph(rows, waits)
+    replays = Replays(replace(found, steps=found.steps.with_columns(pl.lit(80 * MS).alias("end"))), rules)
+    asked = {one.id: one for one in (question("copy", "role = 'copy'"), question("idle", "role = 'packing'", (1.0, 1.0, 1.0)), HALF_LINK)}
+    steps = [planned("idle"), planned("copy"), planned("link")]
+    told, last = foreseen(steps, asked.__getitem__, replays, Free4All())  # type: ignore[arg-type]
+    assert [(one.fix, one.forecast and one.forecast.likely_ns) for one in told] == [("link", 75 * MS), ("copy", 65 * MS), ("idle", None)]
+    assert last is not None
+    assert last.with_ == ("link", "copy")
+
+
 @for_each("bound, told", (40, ("launch_starved", 20, 30)), (10, None))
 def test_a_step_that_wins_far_less_than_its_bound_says_what_becomes_of_the_time(
     bound: int, told: tuple[str, int, int] | None, rules: ForecastRules
