@@ -113,8 +113,8 @@ def _instances(
         right_on="_begin",
         strategy="backward",
     )
-    gemms = work.filter((pl.col("bucket") == EXPERT_GEMM) & (pl.col("kind") == "kernel"))
-    forward = work.filter((pl.col("phase") == "forward") & (pl.col("role") == "compute"))
+    gemms = _lasting(work, (pl.col("bucket") == EXPERT_GEMM) & (pl.col("kind") == "kernel"))
+    forward = _lasting(work, (pl.col("phase") == "forward") & (pl.col("role") == "compute"))
     inside = pl.when(pl.col("start") < pl.col("_close"))
     return lanes, placed.with_columns(
         inside.then("index").alias("index"),
@@ -175,9 +175,13 @@ def _lane(row: Mapping[str, Any], trace: Trace, names: ExchangeNames) -> Lane:
     return Lane(operation=operation.id, shape=operation.shape, size=row["group_size"], **told)
 
 
-def _work_before(ran: pl.DataFrame, until: pl.Series) -> pl.Series:
+def _lasting(work: pl.DataFrame, which: pl.Expr) -> pl.DataFrame:
+    """Start and duration (ns) of some of the operations, by start."""
+    return work.lazy().filter(which).select("start", (pl.col("end") - pl.col("start")).alias("ns")).sort("start").collect()
+
+
+def _work_before(lasted: pl.DataFrame, until: pl.Series) -> pl.Series:
     """Duration of those of these operations that began before each moment, summed from the capture's start; null where it is not given."""
-    lasted = ran.select("start", (pl.col("end") - pl.col("start")).alias("ns")).sort("start")
     summed = pl.concat([pl.Series("ns", [0], dtype=pl.Int64), lasted["ns"].cum_sum()])
     return summed.gather(lasted["start"].search_sorted(until, side="left"))
 
