@@ -47,10 +47,10 @@ class Exchanges:
 
     `instances`, in order of start: op (row of the device's operations), lane (index into `lanes`), index (step; null outside the steps),
     start, end, bytes (null where not recorded), elements (that this rank received; null likewise), expert_ns (work of expert GEMMs that
-    began before its end, summed from the capture's start). `shapes`: name, launch (grid and block as text), bucket, kernels, median_ns,
-    work_ns: the costliest compute kernels inside the steps. `stage_waits`: index, warm_up_ns, steady_ns, cool_down_ns (waiting for pipeline
-    transfers), tail_ns (waiting for data-parallel exchanges after the last backward); `has_phases`: whether forward and backward could be
-    told apart, which that split needs.
+    began before its end, summed from the capture's start), phase (null where not told). `shapes`: name, launch (grid and block as text),
+    bucket, kernels, median_ns, work_ns: the costliest compute kernels inside the steps. `stage_waits`: index, warm_up_ns, steady_ns,
+    cool_down_ns (waiting for pipeline transfers), tail_ns (waiting for data-parallel exchanges after the last backward); `has_phases`:
+    whether forward and backward could be told apart, which that split needs.
     """
 
     lanes: tuple[Lane, ...]
@@ -97,7 +97,7 @@ def _instances(
     transport = classes.filter(pl.col("role") == "transport").select("class_id", "kind", "backend")
     rows = (
         work.filter(pl.col("role") == "transport")
-        .select("op", "start", "end", "stream", "name_id", "payload_id", "class_id")
+        .select("op", "start", "end", "stream", "name_id", "payload_id", "class_id", "phase")
         .join(transport.with_columns(pl.col("kind").fill_null("other"), pl.col("backend").fill_null("other")), on="class_id", how="left")
         .join(_sizes(trace), left_on="payload_id", right_on="id", how="left")
         .sort("start", "end")
@@ -111,7 +111,7 @@ def _instances(
     )
     step = pl.when(pl.col("start") < pl.col("_close")).then("index").alias("index")
     return lanes, placed.with_columns(_expert_work(work, placed["end"]), step).select(
-        "op", "lane", "index", "start", "end", "bytes", pl.col("elements_out").alias("elements"), "expert_ns"
+        "op", "lane", "index", "start", "end", "bytes", pl.col("elements_out").alias("elements"), "expert_ns", "phase"
     )
 
 

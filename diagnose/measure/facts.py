@@ -179,6 +179,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         **_long_steps(one),
         **_exchanges(records.communication),
         "other_reduction_share": _shape_share(one, "other", _REDUCING),
+        "other_statistics_share": _statistics_share(one),
         "data_gather_share": _shape_share(one, "data", ("all_gather",)),
         **_kernels(one),
         **_memory(one, records),
@@ -394,6 +395,24 @@ def _shape_share(one: DeviceMeasure, kind: str, shapes: Collection[str]) -> floa
     ran = one.exchanges.instances.filter(pl.col("index").is_not_null() & pl.col("lane").is_in(list(counts)))
     told = ran.group_by("lane").agg((pl.col("end") - pl.col("start")).sum().alias("ns")).rows()
     return _share(sum(ns for lane, ns in told if counts[lane]), sum(ns for _, ns in told))
+
+
+# Gradient norms, overflow flags, losses and counts of tokens carry less, a bucket of gradients carries more; this project's choice.
+_STATISTICS_BYTES = 65_536
+
+
+def _statistics_share(one: DeviceMeasure) -> float | None:
+    """Share of the time of transport of an unknown group in all-reduces of statistics; None where none of it ran in the steps.
+
+    Such are small; where sizes are not recorded, the optimizer launches them: gradients are reduced before it begins.
+    """
+    reducing = [number for number, lane in enumerate(one.exchanges.lanes) if lane.kind == "other" and lane.shape == "all_reduce"]
+    unknown = [number for number, lane in enumerate(one.exchanges.lanes) if lane.kind == "other"]
+    ran = one.exchanges.instances.filter(pl.col("index").is_not_null() & pl.col("lane").is_in(unknown))
+    small = pl.coalesce(pl.col("bytes") <= _STATISTICS_BYTES, pl.col("phase") == OPTIMIZER).fill_null(value=False)
+    length = pl.col("end") - pl.col("start")
+    mine = ran.filter(pl.col("lane").is_in(reducing) & small)
+    return _share(int(mine.select(length.sum()).item()), int(ran.select(length.sum()).item()))
 
 
 def brief(name: str) -> str:

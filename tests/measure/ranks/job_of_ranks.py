@@ -24,6 +24,7 @@ class Ran:
     bytes: int | None = None
     elements: int | None = None
     expert_ns: int = 0
+    phase: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +68,7 @@ def _member(place: int, did: Did) -> Member:
             "bytes": ran.bytes,
             "elements": ran.elements,
             "expert_ns": ran.expert_ns,
+            "phase": ran.phase,
         }
         for number, one in enumerate(lanes)
         for ran in did.lanes[one]
@@ -79,6 +81,7 @@ def _member(place: int, did: Did) -> Member:
         "bytes": pl.Int64,
         "elements": pl.Int64,
         "expert_ns": pl.Int64,
+        "phase": pl.String,
     }
     stage_waits = pl.DataFrame(
         {"index": range(did.steps), **{name: [0] * did.steps for name in ("warm_up_ns", "steady_ns", "cool_down_ns", "tail_ns")}}
@@ -97,6 +100,7 @@ def _member(place: int, did: Did) -> Member:
         window_ns=did.step_ns,
         blocking_transport_ns=did.blocked_ns,
         compute_busy_ns=did.compute_ns,
+        packing_exposed_ns=0,
         launch_starved_ns=did.starved_ns,
     )
     steps = tuple(SimpleNamespace(**{**vars(budget), "index": index}) for index in range(did.steps))
