@@ -134,7 +134,7 @@ def _held_up(member: Member, kinds: Collection[str]) -> int:
     Waiting beside compute costs nothing: a reduction of gradients that overlaps backward waits there for the late rank, too.
     """
     rows = member.device.listed.blocking
-    others = sum(row["blocking_ns"] for row in rows if row["role"] == "transport" and row["kind"] not in {*kinds, None})
+    others: int = sum(row["blocking_ns"] for row in rows if row["role"] == "transport" and row["kind"] not in {*kinds, None})
     inferred = step_median(member.device.budget.per_step["blocking_inferred_ns"])  # of which kind, that may be wrong
     return max(0, member.median.blocking_transport_ns - max(0, others - inferred))
 
