@@ -150,13 +150,13 @@ def pipeline(members: Sequence[Member], known: Stages | None, job: Job | None) -
     stages = tuple(_stage(number, own) for number, own in sorted(by_stage.items()))
     steps = [member.median.window_ns for member in members]
     bubble, step = mean(one.bubble_ns for one in stages), mean(steps)
-    work = [mean(member.median.compute_busy_ns + member.median.packing_exposed_ns for member in own) for own in by_stage.values()]
+    compute = [one.compute_busy_ns for one in stages]
     expected, saves = _expected(known.count, job, int(bubble))
     return Pipeline(
         stages=stages,
         bubble_share=round(bubble / step, 6) if step else 0.0,
         expected_share=expected,
-        imbalance_ns=int(max(work) - mean(work)),
+        imbalance_ns=max(compute) - int(mean(compute)),
         virtual_saves_ns=saves,
         note=" ".join(_notes(members, known)),
     )

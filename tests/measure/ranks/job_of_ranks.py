@@ -101,7 +101,6 @@ def _member(place: int, did: Did) -> Member:
         window_ns=did.step_ns,
         blocking_transport_ns=did.blocked_ns,
         compute_busy_ns=did.compute_ns,
-        packing_exposed_ns=0,
         launch_starved_ns=did.starved_ns,
     )
     steps = tuple(SimpleNamespace(**{**vars(budget), "index": index}) for index in range(did.steps))
