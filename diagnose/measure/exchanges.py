@@ -49,10 +49,10 @@ class Exchanges:
     `instances`, in order of start: op (row of the device's operations), lane (index into `lanes`), index (step; null outside the steps),
     start, end, bytes (null where not recorded), elements (that this rank received; null likewise), item (bytes of an element; null where
     neither the call nor, of a reduction, the kernel's name tells), expert_ns (work of expert GEMMs that began before its end, summed from
-    the capture's start), forward_ns (forward compute of its step that began before it). `shapes`: name, launch (grid and block as text),
-    bucket, kernels, median_ns, work_ns: the costliest compute kernels inside the steps. `stage_waits`: index, warm_up_ns, steady_ns,
-    cool_down_ns (waiting for pipeline transfers), tail_ns (waiting for data-parallel exchanges after the last backward); `has_phases`:
-    whether forward and backward could be told apart, which that split needs.
+    the capture's start), forward_ns (forward compute of its step that began before it), phase (null where not told). `shapes`: name, launch
+    (grid and block as text), bucket, kernels, median_ns, work_ns: the costliest compute kernels inside the steps. `stage_waits`: index,
+    warm_up_ns, steady_ns, cool_down_ns (waiting for pipeline transfers), tail_ns (waiting for data-parallel exchanges after the last
+    backward); `has_phases`: whether forward and backward could be told apart, which that split needs.
     """
 
     lanes: tuple[Lane, ...]
@@ -100,7 +100,7 @@ def _instances(
     transport = classes.filter(pl.col("role") == "transport").select("class_id", "kind", "backend")
     rows = (
         work.filter(pl.col("role") == "transport")
-        .select("op", "start", "end", "stream", "name_id", "payload_id", "class_id")
+        .select("op", "start", "end", "stream", "name_id", "payload_id", "class_id", "phase")
         .join(transport.with_columns(pl.col("kind").fill_null("other"), pl.col("backend").fill_null("other")), on="class_id", how="left")
         .join(_sizes(trace), left_on="payload_id", right_on="id", how="left")
         .join(_items(work, trace, features), on="name_id", how="left")
@@ -122,7 +122,7 @@ def _instances(
         _work_before(gemms, placed["end"]).alias("expert_ns"),
     ).select(
         "op", "lane", "index", "start", "end", "bytes", pl.col("elements_out").alias("elements"),
-        pl.coalesce("item", "named_item").alias("item"), "expert_ns", "forward_ns",
+        pl.coalesce("item", "named_item").alias("item"), "expert_ns", "forward_ns", "phase",
     )  # fmt: skip
 
 

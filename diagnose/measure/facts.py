@@ -179,6 +179,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         **_long_steps(one),
         **_exchanges(records.communication),
         "other_reduction_share": _shape_share(one, "other", _REDUCING),
+        "other_statistics_share": _statistics_share(one),
         "data_gather_share": _shape_share(one, "data", ("all_gather",)),
         "other_gather_share": _shape_share(one, "other", ("all_gather",)),
         "narrow_reduction_share": _narrow_share(one),
@@ -429,6 +430,24 @@ def _gradient_rounds(one: DeviceMeasure) -> int | None:
     more = (pl.col("forward_ns").diff() >= ANOTHER_FORWARD * pl.col("first").first()).sum()
     rounds = after.group_by("index").agg(more.alias("more"))["more"].to_list()
     return 1 + integer_median(rounds) if rounds else None
+
+
+# Gradient norms, overflow flags, losses and counts of tokens carry less, a bucket of gradients carries more; this project's choice.
+_STATISTICS_BYTES = 65_536
+
+
+def _statistics_share(one: DeviceMeasure) -> float | None:
+    """Share of the time of transport of an unknown group in all-reduces of statistics; None where none of it ran in the steps.
+
+    Such are small; where sizes are not recorded, the optimizer launches them: gradients are reduced before it begins.
+    """
+    reducing = [number for number, lane in enumerate(one.exchanges.lanes) if lane.kind == "other" and lane.shape == "all_reduce"]
+    unknown = [number for number, lane in enumerate(one.exchanges.lanes) if lane.kind == "other"]
+    ran = one.exchanges.instances.filter(pl.col("index").is_not_null() & pl.col("lane").is_in(unknown))
+    small = pl.coalesce(pl.col("bytes") <= _STATISTICS_BYTES, pl.col("phase") == OPTIMIZER).fill_null(value=False)
+    length = pl.col("end") - pl.col("start")
+    mine = ran.filter(pl.col("lane").is_in(reducing) & small)
+    return _share(int(mine.select(length.sum()).item()), int(ran.select(length.sum()).item()))
 
 
 def brief(name: str) -> str:

@@ -9,6 +9,7 @@ from diagnose.knowledge.features import matching
 from diagnose.knowledge.rulebook import Rulebook, load_rulebook
 from diagnose.measure.facts import (
     SHOWN_NAME,
+    _statistics_share,
     brief,
     device_facts,
     graph_launch_calls,
@@ -27,6 +28,7 @@ from diagnose.model.vocabulary import FactValue
 from diagnose.reason.walls import bounds, verdict
 from tests.builders.cases import for_each
 from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, await_event, call, record, run, scene
+from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
 
 FROM_THE_PLATFORM = {"platform", "nvlink_domain"}  # added where the platform table is known
 FROM_THE_LOG = {"profiler_slowdown", "unprofiled_step_ns"}  # added where a log is given, null without one
@@ -629,3 +631,20 @@ def test_launch_latency_is_no_unexplained_wait() -> None:
 def test_parameters_are_gathered_only_where_an_all_gather_of_data_parallelism_ran(name: str, share: float | None) -> None:
     found = facts_of(scene([run("gemm", 0, 5), run(name, 10, 40, stream=20), run("gemm", 50, 60)]))
     assert found["data_gather_share"] == share
+
+
+@for_each(
+    "operation, shape, ran, share",
+    ("all-reduce", "all_reduce", Ran(start=0, end=10, bytes=4), 1.0),
+    ("all-reduce", "all_reduce", Ran(start=0, end=10, bytes=65_536), 1.0),
+    ("all-reduce", "all_reduce", Ran(start=0, end=10, bytes=65_537, phase="optimizer"), 0.0),  # a recorded size tells more
+    ("all-reduce", "all_reduce", Ran(start=0, end=10, phase="optimizer"), 1.0),
+    ("all-reduce", "all_reduce", Ran(start=0, end=10, phase="backward"), 0.0),
+    ("all-reduce", "all_reduce", Ran(start=0, end=10), 0.0),
+    ("all-reduce", "all_reduce", Ran(start=0, end=10, bytes=4, step=None), None),
+    ("all-gather", "all_gather", Ran(start=0, end=10, phase="optimizer"), 0.0),  # of parameters, say
+)
+def test_all_reduces_of_statistics_are_small_or_the_optimizer_s(operation: str, shape: str, ran: Ran, share: float | None) -> None:
+    named = lane(kind="other", operation=operation, shape=shape)
+    (member,) = members([Did(rank=0, lanes={named: [ran], lane(kind="data"): [Ran(start=20, end=90, bytes=4)]})])
+    assert _statistics_share(member.device) == share

@@ -162,19 +162,24 @@ def _inherited(trace: Trace, segments: pl.DataFrame, nodes: pl.Series, line: _Ti
     """Contexts that backward nodes take over from their forward operators, as segments: start, end, value (a mask).
 
     A backward node and its forward operator share the sequence number; the forward operator is the last one with that number
-    that began before the node.
+    that began before the node. One that a checkpoint runs again inside a backward node belongs where that node's own operator did.
     """
     keep = sum(1 << bit for bit, context in enumerate(taxonomy.contexts) if context.inherited and (context.bucket or context.kind))
     numbered = trace.ranges.lazy().filter(pl.col("sequence").is_not_null())
     is_node = pl.col("forward_thread").is_not_null() | pl.col("text_id").is_in(nodes.implode())
     began = pl.col("start").alias("began")
     forward = line.laid(numbered.filter(~is_node).with_columns(began), "rank", "sequence", "began").collect()
-    mask = _looked_up(segments, "mask", forward["start"]).fill_null(0) & keep
-    lending = forward.select("rank", "sequence", "began", mask.alias("value")).filter(pl.col("value") != 0)
-    backward = line.laid(numbered.filter(is_node).with_columns(began), "rank", "sequence", "began").collect()
-    linked = backward.sort("began").join_asof(
-        lending.sort("began"), on="began", by=["rank", "sequence"], strategy="backward", check_sortedness=False
-    )
+    backward = line.laid(numbered.filter(is_node).with_columns(began), "rank", "sequence", "began").collect().sort("began")
+    own = _looked_up(segments, "mask", forward["start"]).fill_null(0) & keep
+    found = _lent(forward.with_columns(own.alias("value")), backward)
+    around = _looked_up(found, "value", forward["start"]).fill_null(0)
+    return _lent(forward.with_columns((own | around).alias("value")), backward) if around.cast(pl.Boolean).any() else found
+
+
+def _lent(forward: pl.DataFrame, backward: pl.DataFrame) -> pl.DataFrame:
+    """What the operators `forward` (rank, sequence, began, value) lend to the nodes `backward`, as segments: start, end, value."""
+    lending = forward.filter(pl.col("value") != 0).select("rank", "sequence", "began", "value").sort("began")
+    linked = backward.join_asof(lending, on="began", by=["rank", "sequence"], strategy="backward", check_sortedness=False)
     return innermost(linked.filter(pl.col("value").is_not_null()).select("start", "end", "value"))
 
 

@@ -21,7 +21,8 @@ from diagnose.measure.ranks import transfers
 from diagnose.measure.ranks.groups import experts, like_groups, pipeline, slow_devices, tails
 from diagnose.measure.ranks.lateness import Background, late
 from diagnose.measure.ranks.matching import Clocks, aligned, ends_apart
-from diagnose.measure.ranks.members import Input, Member, Mesh, host_label, members_of, mesh_of
+from diagnose.measure.ranks.members import Input, Member, host_label, members_of, mesh_of
+from diagnose.measure.ranks.stages import stages_of
 from diagnose.measure.ranks.transfers import OwnTimes, Transfers
 from diagnose.model.statistics import integer_median
 
@@ -31,7 +32,7 @@ SKEW_NS = 1_000_000  # likewise
 TOGETHER = 0.2  # of the skew: windows whose ends differ by less end together; this project's choice
 
 
-def surveyed(member: Member, group: str, mesh: Mesh | None, own: OwnTimes, skew_ns: int | None) -> RankSurvey:
+def surveyed(member: Member, group: str, stage: int | None, own: OwnTimes, skew_ns: int | None) -> RankSurvey:
     """One device's row."""
     lengths = [step.window_ns for step in member.steps]
     return RankSurvey(
@@ -40,7 +41,7 @@ def surveyed(member: Member, group: str, mesh: Mesh | None, own: OwnTimes, skew_
         file=member.file,
         host=host_label(member),
         group=group,
-        stage=mesh.stage(member.rank.rank) if mesh is not None and member.rank.rank < mesh.world else None,
+        stage=stage,
         step=Spread(median=integer_median(lengths), min=min(lengths), max=max(lengths), n=len(lengths)),
         **{name: getattr(member.median, name) for name in _COLUMNS},
         buckets=dict(member.work),
@@ -191,6 +192,8 @@ def compare(
     slowest, chosen = _slowest(members, own, lateness, middle)
     captured = len({member.rank.rank for member in members})
     world = world if world is not None and world >= captured else None  # one of them is of another job, or the number is wrong
+    stages = stages_of(members, mesh, job, world, buckets)
+    stage_of = stages.of if stages is not None else {}
     return Compared(
         ranks=Ranks(
             world_size=world,
@@ -199,13 +202,16 @@ def compare(
             chosen=chosen,
             problems=problems(members, world, claimed),
             groups=groups,
-            survey=tuple(surveyed(member, group_of[member.place], mesh, own[member.place], skewed.get(member.place)) for member in members),
+            survey=tuple(
+                surveyed(member, group_of[member.place], stage_of.get(member.rank.rank), own[member.place], skewed.get(member.place))
+                for member in members
+            ),
             clocks=told.pairs,
             exchanges=tuple(transfers.record(found, link_gb_s(found.group.ranks)) for found in every),
             late=lateness,
             skew=skew,
             experts=uneven,
-            pipeline=pipeline(members, mesh, job),
+            pipeline=pipeline(members, stages, job),
             tail=tails(members),
             notes=(*transfers.left_alone(unmatched), *(() if every else (_NOTHING,)), *told.notes),
         ),

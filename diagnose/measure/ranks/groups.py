@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Literal
@@ -15,6 +15,7 @@ from diagnose.job import Job
 from diagnose.knowledge.buckets import Buckets
 from diagnose.measure.device import step_median
 from diagnose.measure.ranks.members import STAGE_PARTS, Member, Mesh
+from diagnose.measure.ranks.stages import Stages
 from diagnose.measure.ranks.transfers import Transfers
 from diagnose.model.statistics import integer_median
 
@@ -132,31 +133,40 @@ def _slowness(shapes: pl.DataFrame) -> Slowness | None:
     return Slowness(ratio=middle, shapes=ratios.height) if middle >= SLOWER and agreeing >= AGREE else None
 
 
+INFERRED_STAGES = "the stages are inferred from which ranks hold the first and the last part of the model"
 NO_PHASES = "forward and backward could not be told apart, so that all waiting for other stages is called steady"
 
 
-def pipeline(members: Sequence[Member], mesh: Mesh | None, job: Job | None) -> Pipeline | None:
-    """The pipeline as captured; None without a job that has one, or with one stage captured."""
-    if mesh is None or mesh.pipeline < 2:
+def pipeline(members: Sequence[Member], known: Stages | None, job: Job | None) -> Pipeline | None:
+    """The pipeline as captured; None without one that is known, or with one stage captured."""
+    if known is None or known.count < 2:
         return None
     by_stage: dict[int, list[Member]] = defaultdict(list)
     for member in members:
-        by_stage[mesh.stage(member.rank.rank)].append(member)
+        if member.rank.rank in known.of:
+            by_stage[known.of[member.rank.rank]].append(member)
     if len(by_stage) < 2:
         return None
     stages = tuple(_stage(number, own) for number, own in sorted(by_stage.items()))
     steps = [member.median.window_ns for member in members]
     bubble, step = mean(one.bubble_ns for one in stages), mean(steps)
     compute = [one.compute_busy_ns for one in stages]
-    expected, saves = _expected(mesh, job, int(bubble))
+    expected, saves = _expected(known.count, job, int(bubble))
     return Pipeline(
         stages=stages,
         bubble_share=round(bubble / step, 6) if step else 0.0,
         expected_share=expected,
         imbalance_ns=max(compute) - int(mean(compute)),
         virtual_saves_ns=saves,
-        note="" if all(member.device.exchanges.has_phases for member in members) else NO_PHASES,
+        note=" ".join(_notes(members, known)),
     )
+
+
+def _notes(members: Sequence[Member], known: Stages) -> Iterator[str]:
+    if known.inferred:
+        yield INFERRED_STAGES
+    if not all(member.device.exchanges.has_phases for member in members):
+        yield NO_PHASES
 
 
 def _stage(number: int, members: Sequence[Member]) -> Stage:
@@ -173,17 +183,17 @@ def _stage(number: int, members: Sequence[Member]) -> Stage:
     )
 
 
-def _expected(mesh: Mesh, job: Job | None, bubble: int) -> tuple[float | None, int | None]:
+def _expected(count: int, job: Job | None, bubble: int) -> tuple[float | None, int | None]:
     """The bubble's share of the step for even stages, and the most that twice the virtual stages could win of the bubble.
 
-    With p stages, m micro-batches and v virtual stages the bubble is (p − 1) / (v · m) of the compute (Narayanan et al. 2021,
+    With p stages (`count`), m micro-batches and v virtual stages the bubble is (p − 1) / (v · m) of the compute (Narayanan et al. 2021,
     arXiv:2104.04473, section 2.2).
     """
     batches, virtual = (job.get(name) if job is not None else None for name in ("num_microbatches", "virtual_pipeline_model_parallel_size"))
     v = virtual if isinstance(virtual, int) and virtual > 0 else 1
     if not isinstance(batches, int) or batches < 1:
         return None, None
-    idle = (mesh.pipeline - 1) / (v * batches)
+    idle = (count - 1) / (v * batches)
     return round(idle / (1 + idle), 6), bubble // 2
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median_low
+from statistics import fmean, median_low
 
 import polars as pl
 from msgspec import structs
 
 from diagnose.document.ranks import ExpertImbalance, Late, LateCause, Pattern
 from diagnose.knowledge.buckets import Buckets
+from diagnose.measure.device import step_median
 from diagnose.measure.ranks.groups import Slowness
 from diagnose.measure.ranks.matching import Clocks
 from diagnose.measure.ranks.members import Member
@@ -115,15 +116,27 @@ def _behind(group: Sequence[Transfers], members: tuple[Member, ...]) -> tuple[di
         .agg(pl.col("wait").sum() // (len(members) - 1))
     )
     steps = max(1.0, *_steps_matched(group, table))
+    kinds = {one.group.kind for one in group}
     behind = dict.fromkeys((member.place for member in members), 0)
     for culprit, waited in costs.group_by("culprit").agg(pl.col("wait").sum()).iter_rows():
-        held = median_low([member.median.blocking_transport_ns for place, member in enumerate(members) if place != culprit])
+        held = median_low([_held_up(member, kinds) for place, member in enumerate(members) if place != culprit])
         behind[members[culprit].place] = min(int(waited / steps), held)
     lasts, near = (
         {member.place: counts.get(place, 0) for place, member in enumerate(members)}
         for counts in (dict(frame.group_by("place").len().iter_rows()) for frame in (table.filter("last"), nearly))
     )
     return behind, lasts, near
+
+
+def _held_up(member: Member, kinds: Collection[str]) -> int:
+    """How long exchanges of these kinds may have held its compute up, ns per step: all transport less what surely other kinds did.
+
+    Waiting beside compute costs nothing: a reduction of gradients that overlaps backward waits there for the late rank, too.
+    """
+    rows = member.device.listed.blocking
+    others: int = sum(row["blocking_ns"] for row in rows if row["role"] == "transport" and row["kind"] not in {*kinds, None})
+    inferred = step_median(member.device.budget.per_step["blocking_inferred_ns"])  # of which kind, that may be wrong
+    return max(0, member.median.blocking_transport_ns - max(0, others - inferred))
 
 
 def _steps_matched(group: Sequence[Transfers], table: pl.DataFrame) -> Iterator[float]:
@@ -161,7 +174,8 @@ def _straggler(blame: _Blame, culprit: int, total: int, arrivals: _Arrivals, kno
     fellows = {one.place for one in others if culprit in known.slow and one.place in known.slow} | {one.place for one in with_it}
     late_ones = {culprit, *fellows} if len(fellows) < len(others) else {culprit}
     waited = sum(blame.behind[place] for place in late_ones) * len(others) // (len(blame.members) - len(late_ones))
-    wait = min(waited, _waited_for_alone(arrivals, late_ones))
+    held = median_low([_held_up(one, blame.kinds) for one in blame.members if one.place not in late_ones])
+    wait = min(waited, held, _waited_for_alone(arrivals, late_ones))
     pattern: Pattern = "always" if share >= ALWAYS else "mostly"
     cause, bucket, longer, words = _cause(member, others, blame.behind[culprit], known)
     if cause == "slow_gpu" and late_ones == {culprit}:
@@ -290,8 +304,10 @@ def _slow_stages(known: Background) -> list[Late]:
 def _in_turn(blame: _Blame, members: Sequence[Member], total: int, known: Background, *, shown: bool = False) -> Iterator[Late]:
     """The entry for a set of ranks of which another is late each time, and costs the others `total`; none where that is little.
 
-    `members`: those among which work may fall unevenly; with `shown` there is no entry unless it does.
+    `members`: those among which work may fall unevenly; with `shown` there is no entry unless it does. Evened out, the step is as long as
+    the mean of what all do themselves, so no more than the mean of what transport holds them up is won.
     """
+    total = min(total, int(fmean(step.blocking_transport_ns for member in blame.members for step in member.steps)))
     if total < WORTH_ROTATING * median_low([member.median.window_ns for member in blame.members]):
         return
     ranks = tuple(one.rank.rank for one in blame.members)

@@ -490,7 +490,10 @@ def interleaved(graph: Graph, mask: pl.Series) -> Graph:
     )
     links = [link for place, pair in enumerate(pairs) for link in pair.links(lane, entering.get(place, ()), leaving.get(place, ()))]
     added = inferred_edges(list(dict.fromkeys(links)), "event").join(edges, on=["src", "dst"], how="anti", maintain_order="left")
-    after = rebuilt(graph, graph.nodes, pl.concat([edges.select(*EDGES), added]))
+    try:
+        after = rebuilt(graph, graph.nodes, pl.concat([edges.select(*EDGES), added]))
+    except ValueError:  # some of their launches are not recorded, so the host's new order would wait for itself
+        return graph
     return after if _length(after, replay(after)) < _length(graph, times) else graph
 
 
@@ -501,7 +504,10 @@ def _length(graph: Graph, times: Times) -> int:
 
 
 def _neighbours(graph: Graph, mask: Sequence[bool]) -> Iterator[tuple[list[int], list[int]]]:
-    """A backward pass and the forward pass after it in one step, where both hold selected exchange; by their operations."""
+    """A backward pass and the forward pass after it in one kept step, where both hold selected exchange; by their operations.
+
+    What lies outside the kept steps counts in no length, and may be cut: of a pass that the capture begins in, not all launches are known.
+    """
     ops = _Ops.of(graph)
     passes: list[tuple[str, int | None, list[int]]] = []
     for node, phase, step in zip(ops.nodes, ops.phases, ops.steps, strict=True):
@@ -517,7 +523,7 @@ def _neighbours(graph: Graph, mask: Sequence[bool]) -> Iterator[tuple[list[int],
     used: set[int] = set()
     for number in range(len(passes) - 1):
         one, two = passes[number], passes[number + 1]
-        both = one[0] == "backward" and two[0] == "forward" and one[1] == two[1]
+        both = one[0] == "backward" and two[0] == "forward" and one[1] is not None and one[1] == two[1]
         if both and number not in used and all(any(mask[node] for node in each[2]) for each in (one, two)):
             used |= {number, number + 1}
             yield one[2], two[2]

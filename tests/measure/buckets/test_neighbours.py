@@ -459,6 +459,22 @@ def test_backward_nodes_inherit_their_forward_operator_s_contexts(taxonomy: Taxo
     assert found == [{"router", "backward"}, {"vision", "backward"}, set(), {"backward"}]
 
 
+def test_what_a_checkpoint_runs_again_belongs_where_its_own_operator_did(taxonomy: Taxonomy):
+    """Recomputed operators lie on the backward thread, under the checkpoint's node only; their own nodes inherit what that one does."""
+    ranges = [
+        Range(text="Qwen3VLModel.forward.pre_process", start=0, end=100),
+        Range(text="CheckpointFunction", start=10, end=90, sequence=7),
+        Range(text="CheckpointFunctionBackward", start=500, end=900, thread=2, sequence=7),
+        Range(text="_Linear", start=510, end=520, thread=2, sequence=30),
+        Range(text="_LinearBackward", start=600, end=650, thread=2, sequence=30),
+        Range(text="aten::gelu", start=700, end=710, thread=2, sequence=31),
+        Range(text="GeluBackward0", start=720, end=750, thread=2, sequence=31),
+    ]
+    found = ids_at(trace_of([Launch(name="k", at=at, thread=2) for at in (515, 620, 730, 950)], ranges), taxonomy)
+    assert ["vision" in ids for ids in found] == [True, True, True, False]
+    assert "backward" in found[1]
+
+
 def test_a_number_used_again_links_to_the_operator_before_and_operators_are_forward(taxonomy: Taxonomy):
     ranges = [
         Range(text="nn.Module: TopKRouter_0", start=0, end=50, kind="python"),

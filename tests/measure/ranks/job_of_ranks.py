@@ -24,6 +24,7 @@ class Ran:
     bytes: int | None = None
     elements: int | None = None
     expert_ns: int = 0
+    phase: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,7 @@ class Did:
     starved_ns: int = 0
     steps: int = 1
     bubble_ns: int = 0  # waiting for other stages, per step
+    elsewhere_ns: int = 0  # of blocked_ns, by pipeline transfers
     work: Mapping[str, int] = field(default_factory=dict)
     in_steps: Sequence[Mapping[str, int]] = ()  # compute by bucket, of each step
     shapes: Sequence[tuple[str, str, int]] = ()  # name, bucket, median ns
@@ -67,6 +69,7 @@ def _member(place: int, did: Did) -> Member:
             "bytes": ran.bytes,
             "elements": ran.elements,
             "expert_ns": ran.expert_ns,
+            "phase": ran.phase,
         }
         for number, one in enumerate(lanes)
         for ran in did.lanes[one]
@@ -79,6 +82,7 @@ def _member(place: int, did: Did) -> Member:
         "bytes": pl.Int64,
         "elements": pl.Int64,
         "expert_ns": pl.Int64,
+        "phase": pl.String,
     }
     stage_waits = pl.DataFrame(
         {"index": range(did.steps), **{name: [0] * did.steps for name in ("warm_up_ns", "steady_ns", "cool_down_ns", "tail_ns")}}
@@ -100,17 +104,30 @@ def _member(place: int, did: Did) -> Member:
         launch_starved_ns=did.starved_ns,
     )
     steps = tuple(SimpleNamespace(**{**vars(budget), "index": index}) for index in range(did.steps))
+    elsewhere = {"role": "transport", "kind": "pipeline", "blocking_ns": did.elsewhere_ns, "status": "measured"}
     listed = SimpleNamespace(
-        steps=steps, median=budget, buckets=[{"bucket": bucket, "work_ns": ns, "kernels": 1} for bucket, ns in did.work.items()]
+        blocking=(elsewhere,),
+        steps=steps,
+        median=budget,
+        buckets=[{"bucket": bucket, "work_ns": ns, "kernels": 1} for bucket, ns in did.work.items()],
     )
     split = tuple(SimpleNamespace(index=index, compute=work) for index, work in enumerate(did.in_steps))
+    per_step = pl.DataFrame({"blocking_inferred_ns": [0] * did.steps})
     usage = SimpleNamespace(names=pl.DataFrame(schema={"bucket": pl.String, "role": pl.String, "work_ns": pl.Int64}))
     return Member(
         place=place,
         rank=Rank(rank=did.rank, start_unix_ns=did.started, source="trace"),
         device=cast(
             "Any",
-            SimpleNamespace(exchanges=exchanges, device=0, usage=usage, steps=SimpleNamespace(anchor="range"), listed=listed, split=split),
+            SimpleNamespace(
+                budget=SimpleNamespace(per_step=per_step),
+                exchanges=exchanges,
+                device=0,
+                usage=usage,
+                steps=SimpleNamespace(anchor="range"),
+                listed=listed,
+                split=split,
+            ),
         ),
         bubble=(did.bubble_ns,) * did.steps,
         file=f"rank{did.rank}",

@@ -2,8 +2,6 @@
 there.
 """
 
-from types import SimpleNamespace
-
 import pytest
 from msgspec import structs
 
@@ -325,5 +323,5 @@ def test_the_bubble_of_even_stages_and_what_twice_the_virtual_stages_win(
     job: dict[str, int] | None, share: float | None, saves: int | None
 ) -> None:
     """(p - 1) / (v m) of the compute, for four stages; half of a bubble of 900 ns."""
-    found = _expected(SimpleNamespace(pipeline=4), job, 900)  # type: ignore[arg-type]
+    found = _expected(4, job, 900)
     assert found == (None if share is None else pytest.approx(share, abs=1e-6), saves)

@@ -429,6 +429,27 @@ def test_the_lateness_goes_round() -> None:
     ]
     (found,) = judged(did)
     assert (found.rank, found.pattern) == (None, "rotating")
+    # Another one each time is waited for, 380 µs in 20 exchanges; evened out, no more is won than what transport holds the ranks up.
+    assert found.wait_ns == 6_000_000
+
+
+@pytest.mark.parametrize(("elsewhere_ns", "wait_ns"), [(0, 7_600_000), (5_000_000, 3_000_000)])
+def test_waiting_beside_compute_is_nothing_to_win(elsewhere_ns: int, wait_ns: int) -> None:
+    """The others wait 20 times 380 µs for rank 1, but of the 8 ms for which transport stalls them another kind takes a part."""
+    did = [
+        Did(
+            rank=rank,
+            lanes={lane(communicator=1): rows(20, 380_000 if rank == 1 else 0, 3)},
+            step_ns=60_000_000,
+            blocked_ns=0 if rank == 1 else 8_000_000,
+            elsewhere_ns=0 if rank == 1 else elsewhere_ns,
+            compute_ns=40_000_000,
+            shapes=[("gemm", "dense_gemm", 130 if rank == 1 else 100)],
+        )
+        for rank in range(4)
+    ]
+    (found,) = judged(did)
+    assert (found.rank, found.wait_ns) == (1, wait_ns)
 
 
 def test_experts_work_is_compared_place_by_place() -> None:

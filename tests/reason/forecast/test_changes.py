@@ -352,6 +352,32 @@ def test_calls_wait_for_what_has_the_place_of_what_they_waited_for_in_the_new_or
     assert waits == "b1exchange"
 
 
+@pytest.mark.parametrize("step", [0, None])
+def test_passes_of_which_the_capture_missed_launches_take_no_turns(step: int | None) -> None:
+    """A capture begins in a backward pass, whose launches it lacks; the host launches the forward after it once its exchange is over.
+
+    Turns would have the host wait for what it launches only then. And what lies outside the kept steps (None) counts in no length.
+    """
+    ran = [one for number in (1, 2) for phase in ("forward", "backward") for one in micro_batch(number, phase)]
+    ran = [(name, {**told, "duration": told["duration"] * (1 if told["lane"] == 20 else 1000), "step": step}) for name, told in ran]
+    names = [name for name, _ in ran]
+    launched = [name for name in names if name.startswith("f2")]
+    calls = [(f"launch {name}", {"kind": "call", "duration": 1, "cause": "launch"}) for name in launched]
+    compute, exchange = [name for name in names if "exchange" not in name], [name for name in names if "exchange" in name]
+    edges = [
+        *chain(*compute),
+        *chain(*exchange),
+        *((one, two, "event", 0) for one, two in pairwise(names) if ("exchange" in one) != ("exchange" in two)),
+        *((f"launch {name}", name, "issue", 0) for name in launched),
+        ("b1exchange", "read", "awaited", 0),
+        *((one, two, "thread", 0) for one, two in pairwise(["read", *(f"launch {name}" for name in launched)])),
+    ]
+    at = names.index("b1exchange") + 1
+    nodes = [*ran[:at], ("read", {"kind": "call", "duration": 0, "cause": "host_sync"}), *calls, *ran[at:]]
+    before = small_graph(nodes, edges)
+    assert changed(before, [change("interleave", "comm = 'expert'")], "likely") is before
+
+
 def test_every_change_keeps_sources_before_what_waits_for_them() -> None:
     graphs = [small_graph(LAUNCHES, WAITS), *(small_graph(*one) for one in (BURST, GATHER, RING, IN_LINE))]
     kinds = [

@@ -1,0 +1,61 @@
+"""Which stage of a pipeline a captured rank holds."""
+
+from collections.abc import Sequence
+
+from diagnose.knowledge.buckets import load_buckets
+from diagnose.measure.ranks.groups import INFERRED_STAGES, pipeline
+from diagnose.measure.ranks.members import Member, mesh_of
+from diagnose.measure.ranks.stages import Stages, stages_of
+from tests.builders.jobs import overridden_job
+from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
+
+FIRST, MIDDLE, LAST = {"embedding": 1, "attention": 9}, {"attention": 9}, {"loss": 1, "attention": 9}
+
+
+def sent(told: str | None = None, size: int | None = None) -> dict:
+    """One transfer between stages, in a group whose ranks are `told`."""
+    return {lane(kind="pipeline", operation="send-receive", shape="pairwise", members=told, size=size): [Ran(start=0, end=10)]}
+
+
+def ends(work: Sequence[dict[str, int]]) -> tuple[Member, ...]:
+    """Ranks of a pipeline whose groups are not recorded, by what they run; the last computes longest."""
+    return members([Did(rank=rank, lanes=sent(), work=one, compute_ns=100 + 60 * (one is LAST)) for rank, one in enumerate(work)])
+
+
+def known(ranks: Sequence[Member], world: int | None, *settings: str) -> Stages | None:
+    job = overridden_job(list(settings)) if settings else None
+    return stages_of(ranks, mesh_of(job), job, world, load_buckets())
+
+
+def test_recorded_groups_list_the_stages_in_order() -> None:
+    ranks = members([Did(rank=rank, lanes=sent(f"[{rank % 2}, {rank % 2 + 2}]", 2)) for rank in range(4)])
+    assert known(ranks, None) == Stages(count=2, of={0: 0, 1: 0, 2: 1, 3: 1})
+    assert known(ranks[:3], None) == Stages(count=2, of={0: 0, 1: 0, 2: 1})
+    assert known(members([Did(rank=0, lanes=sent("[1, 2]", 2))]), None) is None  # a group that the rank is not in
+
+
+def test_the_first_and_the_last_part_of_the_model_tell_the_ends_where_all_ranks_are_there() -> None:
+    four = ends([FIRST, MIDDLE, MIDDLE, LAST])
+    assert known(four, 4) == Stages(count=4, of={0: 0, 1: 1, 2: 2, 3: 3}, inferred=True)
+    assert known(ends([FIRST, FIRST, LAST, LAST]), 4) == Stages(count=2, of={0: 0, 1: 0, 2: 1, 3: 1}, inferred=True)
+    assert known(four, None) is None  # of how many ranks?
+    assert known(four[:3], 4) is None
+    assert known(ends([FIRST, LAST, FIRST, LAST]), 4) is None  # the pipeline goes before data
+    assert known(ends([{**FIRST, **LAST}] * 2), 2) is None
+    assert known(members([Did(rank=rank, lanes={}, work=one) for rank, one in enumerate((FIRST, LAST))]), 2) is None  # none sends
+
+
+def test_the_job_comes_first() -> None:
+    four = ends([FIRST, MIDDLE, MIDDLE, LAST])
+    assert known(four, 4, "model.pipeline_model_parallel_size=1") is None
+    told = known(four, 4, "model.pipeline_model_parallel_size=2", "world_size=4")
+    assert told == Stages(count=2, of={0: 0, 1: 0, 2: 1, 3: 1})
+
+
+def test_a_pipeline_without_a_job_file_is_compared_stage_by_stage() -> None:
+    four = ends([FIRST, MIDDLE, MIDDLE, LAST])
+    found = pipeline(four, known(four, 4), None)
+    assert found is not None
+    assert [stage.ranks for stage in found.stages] == [(0,), (1,), (2,), (3,)]
+    assert (found.imbalance_ns, found.expected_share, found.note) == (45, None, INFERRED_STAGES)
+    assert pipeline(four, None, None) is None
