@@ -113,6 +113,7 @@ def test_equal_input_gives_equal_bytes(real_traces: Path, deepseek: Diagnosis) -
     assert encode(diagnose([real_traces / DEEPSEEK])) == encode(deepseek)
 
 
+@pytest.mark.deep
 def test_several_inputs_are_several_ranks(real_traces: Path) -> None:
     pair = [real_traces / f"nsys/GindaChen_nsys-ai_tests.fixtures.mfu_2gpu_{state}.sqlite" for state in ("before", "after")]
     found = diagnose(pair)

@@ -58,6 +58,7 @@ def refused(found: Diagnosis) -> list[str]:
 # ---------------------------------------------------------------------------------------------------- the same bytes
 
 
+@pytest.mark.deep
 def test_the_same_bytes_from_every_engine(job: Path, each_engine: Make) -> None:
     """Nsight and PyTorch mixed, a pattern and a name."""
     given = [job / "*.sqlite", job / "rank1.pt.trace.json"]
