@@ -191,9 +191,9 @@ class FixReader:
             return [*on, *(item.unknown or self._lacking(item.condition) for item in verdicts.undecided), *told]
         if self.context.job is None:
             return [*self._settings_wanted(spec), *self._facts_wanted(spec), *told]
-        lines = [spec.undecidable] + [item.unknown or self._lacking(item.condition) for item in verdicts.undecided]
-        if verdicts.already_on is None and spec.already_on is not None:
-            lines.insert(0, self._lacking(spec.already_on))
+        left_open = spec.undecidable or (self._lacking(spec.already_on) if spec.already_on else "")
+        lines = [left_open] if spec.already_on is None or verdicts.already_on is None else []
+        lines += [item.unknown or self._lacking(item.condition) for item in verdicts.undecided]
         for item, met in verdicts.notes:
             if met is False:
                 lines.append(templates.fill(item.say, self.context.values))

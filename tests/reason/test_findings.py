@@ -362,3 +362,11 @@ def test_facts_of_ranks_are_not_asked_for_by_fixes_of_one_rank() -> None:
     lines = [line for one in found for fix in one.fixes for line in fix.unknown]
     assert lines
     assert [line for line in lines for name in OF_RANKS if f"{name} " in line] == []
+
+
+@pytest.mark.parametrize(("share", "state"), [(0.2, "applicable"), (0.005, "already_on"), (None, "unknown")])
+def test_stages_that_were_measured_decide_whether_balancing_them_is_left_to_do(share: float | None, state: str) -> None:
+    given = make_context(facts(stage_imbalance_share=share), job({"model.pipeline_model_parallel_size": 4, "model.num_layers": 48}), BOOK)
+    (fix,) = FixReader(context=given).read(["COM-14"])
+    assert fix.state == state
+    assert any("shows in traces of several stages only" in line for line in fix.unknown) == (share is None)
