@@ -101,7 +101,8 @@ def ticks(axis: Axis) -> list[tuple[float, str]]:
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
     step = max(step, 1.0) if axis.whole else step
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
-    places = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    slack = 1e-9 * min(1.0, (high - low) / step)
+    places = range(math.ceil(low / step - slack), math.floor(high / step + slack) + 1)
     return [(place * step, f"{place * step:,.{digits}f}") for place in places]
 
 

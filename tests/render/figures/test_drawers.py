@@ -9,7 +9,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 from plotly import graph_objects
@@ -330,6 +330,7 @@ def test_any_names_and_lengths_are_drawn_to_the_nanosecond(names: list[str], lay
 
 
 @given(low=st.floats(-1e15, 1e15), span=st.floats(1e-6, 1e15), whole=st.booleans())
+@example(low=1e-9, span=1e-6, whole=True)  # far less than the distance of two whole numbers
 def test_ticks_are_round_few_and_inside(low: float, span: float, whole: bool) -> None:
     axis = Axis(low=low, high=low + span, whole=whole)
     if axis.high - low < abs(low) * 1e-9:
