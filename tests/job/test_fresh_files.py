@@ -28,6 +28,10 @@ TOOL = Tool(name="diagnose", version="0", rules_sha256=BOOK.sha256)
     ("step_scheduler:\n  global_batch_size: 32\ndistributed:\n  tp_size: 1\nmodel:\n  torch_dtype: bfloat16\n", "NeMo Automodel"),
     ('max_steps = 20\nseq_len = 4096\n[model]\nname = "x"\n[orchestrator]\nbatch_size = 32\n', "prime-rl"),
     ("base_config: base.yml\nici_fsdp_parallelism: 8\nnum_layers: 4\n", "MaxText"),
+    (
+        '{"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_hidden_layers": 48, "hidden_size": 2048}',
+        "a Hugging Face model",
+    ),
     ("apiVersion: v1\nkind: Pod\nspec:\n  containers: []\n", "Kubernetes"),
     ("from nemo.collections import llm\n\ndef recipe():\n    return llm.x()\n", "NeMo 2"),
     ("from olmo_core.train import TrainerConfig\n\ndef main():\n    return TrainerConfig()\n", "OLMo-core"),
