@@ -117,9 +117,10 @@ def _behind(group: Sequence[Transfers], members: tuple[Member, ...]) -> tuple[di
     )
     steps = max(1.0, *_steps_matched(group, table))
     kinds = {one.group.kind for one in group}
+    held_up = [_held_up(member, kinds) for member in members]
     behind = dict.fromkeys((member.place for member in members), 0)
     for culprit, waited in costs.group_by("culprit").agg(pl.col("wait").sum()).iter_rows():
-        held = median_low([_held_up(member, kinds) for place, member in enumerate(members) if place != culprit])
+        held = median_low([*held_up[:culprit], *held_up[culprit + 1 :]])
         behind[members[culprit].place] = min(int(waited / steps), held)
     lasts, near = (
         {member.place: counts.get(place, 0) for place, member in enumerate(members)}
