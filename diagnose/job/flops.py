@@ -193,16 +193,21 @@ def moe_layers(get: Getter, layers: int) -> tuple[bool, ...]:
         if get("moe_ffn_hidden_size") is not None:
             raise NotCountedError("num_moe_experts is not known, though the experts' size is given")
         return (False,) * layers
-    pattern = get("moe_layer_freq")
+    return _of_layers(get, "moe_layer_freq", layers, lambda place, every: place % every == 0)
+
+
+def _of_layers(get: Getter, name: str, layers: int, chosen: Callable[[int, int], bool]) -> tuple[bool, ...]:
+    """For each layer whether a setting chooses it: a list of 0 and 1, or one number from which `chosen` tells it by the layer's place."""
+    pattern = get(name)
     if not isinstance(pattern, tuple):
-        raise NotCountedError("moe_layer_freq is not known")
+        raise NotCountedError(f"{name} is not known")
     numbers = [int(item) for item in pattern]
     if len(numbers) == 1 and layers > 1:
         if numbers[0] < 1:
-            raise NotCountedError(f"moe_layer_freq is {numbers[0]}")
-        return tuple(place % numbers[0] == 0 for place in range(layers))
+            raise NotCountedError(f"{name} is {numbers[0]}")
+        return tuple(chosen(place, numbers[0]) for place in range(layers))
     if len(numbers) != layers or not set(numbers) <= {0, 1}:
-        raise NotCountedError(f"moe_layer_freq lists {len(numbers)} layers, num_layers says {layers}")
+        raise NotCountedError(f"{name} lists {len(numbers)} layers, num_layers says {layers}")
     return tuple(bool(number) for number in numbers)
 
 
@@ -244,7 +249,7 @@ def _delta(get: Getter, layers: int) -> DeltaNet | None:
     names = ("linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim")
     key_heads, value_heads, key_dim, value_dim, kernel = (needed(get, name) for name in names)
     return DeltaNet(
-        layers=_delta_layers(get, layers),
+        layers=_of_layers(get, "linear_attention_freq", layers, lambda place, every: (place + 1) % every != 0),  # all but every n-th
         key_heads=key_heads,
         value_heads=value_heads,
         key_dim=key_dim,
@@ -252,21 +257,6 @@ def _delta(get: Getter, layers: int) -> DeltaNet | None:
         kernel=kernel,
         second=variant == "gdn2",
     )
-
-
-def _delta_layers(get: Getter, layers: int) -> tuple[bool, ...]:
-    """All layers but every n-th, or as a list says."""
-    pattern = get("linear_attention_freq")
-    if not isinstance(pattern, tuple):
-        raise NotCountedError("linear_attention_freq is not known")
-    numbers = [int(item) for item in pattern]
-    if len(numbers) == 1 and layers > 1:
-        if numbers[0] < 1:
-            raise NotCountedError(f"linear_attention_freq is {numbers[0]}")
-        return tuple((place + 1) % numbers[0] != 0 for place in range(layers))
-    if len(numbers) != layers or not set(numbers) <= {0, 1}:
-        raise NotCountedError(f"linear_attention_freq lists {len(numbers)} layers, num_layers says {layers}")
-    return tuple(bool(number) for number in numbers)
 
 
 def _int(get: Getter, name: str) -> int | None:
