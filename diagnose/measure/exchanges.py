@@ -98,12 +98,13 @@ def _instances(
 ) -> tuple[tuple[Lane, ...], pl.DataFrame]:
     """The lanes of all transport of one device, and its instances as `Exchanges` holds them."""
     transport = classes.filter(pl.col("role") == "transport").select("class_id", "kind", "backend")
+    moved = work.filter(pl.col("role") == "transport").select("op", "start", "end", "stream", "name_id", "payload_id", "class_id", "phase")
     rows = (
-        work.filter(pl.col("role") == "transport")
-        .select("op", "start", "end", "stream", "name_id", "payload_id", "class_id", "phase")
-        .join(transport.with_columns(pl.col("kind").fill_null("other"), pl.col("backend").fill_null("other")), on="class_id", how="left")
+        moved.join(
+            transport.with_columns(pl.col("kind").fill_null("other"), pl.col("backend").fill_null("other")), on="class_id", how="left"
+        )
         .join(_sizes(trace), left_on="payload_id", right_on="id", how="left")
-        .join(_items(work, trace, features), on="name_id", how="left")
+        .join(_items(moved["name_id"], trace, features), on="name_id", how="left")
         .sort("start", "end")
     )
     lanes, lane = _lanes(rows, trace, names)
@@ -145,9 +146,9 @@ def _sizes(trace: Trace) -> pl.DataFrame:
     )
 
 
-def _items(work: pl.DataFrame, trace: Trace, features: Features) -> pl.DataFrame:
+def _items(name_ids: pl.Series, trace: Trace, features: Features) -> pl.DataFrame:
     """Bytes of one element of the reductions whose kernels' names tell them, at most 2 or at least 4: name_id, named_item."""
-    ids = work.filter(pl.col("role") == "transport")["name_id"].unique().drop_nulls().sort()
+    ids = name_ids.unique().drop_nulls().sort()
     names = trace.names["text"].gather(ids).to_list()
     found = dict.fromkeys(matching(features["narrow_reduction"], names), 2) | dict.fromkeys(matching(features["wide_reduction"], names), 4)
     return pl.DataFrame({"name_id": ids, "named_item": pl.Series([found.get(name) for name in names], dtype=pl.Int64)})

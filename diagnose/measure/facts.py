@@ -389,26 +389,25 @@ def _typical_length(one: DeviceMeasure, kind: CommKind) -> int | None:
     return integer_median([ns for ns in lengths if ns >= least]) if lengths else None
 
 
-_REDUCING = ("all_reduce", "reduce_scatter", "all_gather")
+_REDUCTIONS = ("all_reduce", "reduce_scatter")
+_REDUCING = (*_REDUCTIONS, "all_gather")
+
+
+def _in_steps(one: DeviceMeasure, kind: str, shapes: Collection[str] | None = None) -> pl.DataFrame:
+    """The transport of one kind in the steps, only of these shapes where they are given, with its duration (ns), in order of start."""
+    lanes = [number for number, lane in enumerate(one.exchanges.lanes) if lane.kind == kind and (shapes is None or lane.shape in shapes)]
+    ran = one.exchanges.instances.filter(pl.col("index").is_not_null() & pl.col("lane").is_in(lanes))
+    return ran.with_columns((pl.col("end") - pl.col("start")).alias("ns"))
 
 
 def _shape_share(one: DeviceMeasure, kind: str, shapes: Collection[str]) -> float | None:
     """Share of the time of transport of one kind in exchanges of these shapes; None where none of the kind ran in the steps."""
-    counts = {number: lane.shape in shapes for number, lane in enumerate(one.exchanges.lanes) if lane.kind == kind}
-    ran = one.exchanges.instances.filter(pl.col("index").is_not_null() & pl.col("lane").is_in(list(counts)))
-    told = ran.group_by("lane").agg((pl.col("end") - pl.col("start")).sum().alias("ns")).rows()
-    return _share(sum(ns for lane, ns in told if counts[lane]), sum(ns for _, ns in told))
-
-
-def _reductions(one: DeviceMeasure, shapes: Collection[str]) -> pl.DataFrame:
-    """The exchanges of data parallelism in the steps that have one of these shapes, in order of start."""
-    lanes = [number for number, lane in enumerate(one.exchanges.lanes) if lane.kind == "data" and lane.shape in shapes]
-    return one.exchanges.instances.filter(pl.col("index").is_not_null() & pl.col("lane").is_in(lanes))
+    return _share(int(_in_steps(one, kind, shapes)["ns"].sum()), int(_in_steps(one, kind)["ns"].sum()))
 
 
 def _narrow_share(one: DeviceMeasure) -> float | None:
     """Share of the time of data-parallel reductions in elements of 16 bits or fewer; None where less than half of it tells its elements."""
-    ran = _reductions(one, ("all_reduce", "reduce_scatter")).with_columns((pl.col("end") - pl.col("start")).alias("ns"))
+    ran = _in_steps(one, "data", _REDUCTIONS)
     told = int(ran.filter(pl.col("item").is_not_null())["ns"].sum())
     return _share(int(ran.filter(pl.col("item") <= 2)["ns"].sum()), told) if 2 * told >= int(ran["ns"].sum()) else None
 
@@ -422,7 +421,7 @@ def _gradient_rounds(one: DeviceMeasure) -> int | None:
     Layers that are recomputed between the reductions of one backward pass are far less than a forward pass each.
     """
     whole = [number for number, lane in enumerate(one.exchanges.lanes) if lane.shape == "all_reduce"]
-    ran = _reductions(one, ("all_reduce", "reduce_scatter")).with_columns((pl.col("end") - pl.col("start")).alias("ns"))
+    ran = _in_steps(one, "data", _REDUCTIONS)
     large = ran.filter(pl.col("ns") >= SMALL_EXCHANGE * pl.col("ns").max()).filter(pl.col("lane").is_in(whole))
     if large.is_empty():
         return 0
@@ -441,13 +440,9 @@ def _statistics_share(one: DeviceMeasure) -> float | None:
 
     Such are small; where sizes are not recorded, the optimizer launches them: gradients are reduced before it begins.
     """
-    reducing = [number for number, lane in enumerate(one.exchanges.lanes) if lane.kind == "other" and lane.shape == "all_reduce"]
-    unknown = [number for number, lane in enumerate(one.exchanges.lanes) if lane.kind == "other"]
-    ran = one.exchanges.instances.filter(pl.col("index").is_not_null() & pl.col("lane").is_in(unknown))
     small = pl.coalesce(pl.col("bytes") <= _STATISTICS_BYTES, pl.col("phase") == OPTIMIZER).fill_null(value=False)
-    length = pl.col("end") - pl.col("start")
-    mine = ran.filter(pl.col("lane").is_in(reducing) & small)
-    return _share(int(mine.select(length.sum()).item()), int(ran.select(length.sum()).item()))
+    statistics = _in_steps(one, "other", ("all_reduce",)).filter(small)
+    return _share(int(statistics["ns"].sum()), int(_in_steps(one, "other")["ns"].sum()))
 
 
 def brief(name: str) -> str:
