@@ -103,7 +103,10 @@ def _repeated(frame: pl.DataFrame) -> pl.Series:
 
 def _bounds(frames: dict[str, pl.DataFrame]) -> tuple[int, int]:
     """First start and last end of all device operations, API calls and ranges; the operating system's, of any thread, do not count."""
-    told = {**{schema: frames[schema] for schema in _SPANS}, "ranges": frames["ranges"].filter(pl.col("kind") != SYSTEM)}
+    told = {
+        **{schema: frames[schema] for schema in _SPANS},
+        "ranges": frames["ranges"].select("start", "end", "kind").filter(pl.col("kind") != SYSTEM),
+    }
     spans = [frame for frame in told.values() if not frame.is_empty()]
     firsts = [int(frame["start"].min()) for frame in spans]  # type: ignore[arg-type]
     lasts = [int(end) for frame in spans if isinstance(end := frame["end"].max(), int)]
@@ -176,7 +179,8 @@ def conform(raw: RawTrace) -> Trace:
     if is_open.any():
         ledger = ledger.note("open_range", "ranges", int(is_open.sum()))
         frames["ranges"] = frames["ranges"].with_columns(pl.col("end").fill_null(pl.max_horizontal(pl.lit(last), pl.col("start"))))
-    frames["ranges"] = _within(frames["ranges"], first, last)
+    if (frames["ranges"]["kind"] == SYSTEM).any():
+        frames["ranges"] = _within(frames["ranges"], first, last)
     if not 1_000 <= last - first <= _DAY_NS:
         ledger = ledger.note("implausible_span", "all", detail=f"{last - first} ns")
     zero = int((frames["ops"]["start"] == frames["ops"]["end"]).sum())

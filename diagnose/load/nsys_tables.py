@@ -16,7 +16,7 @@ import polars as pl
 from diagnose.errors import InputError
 from diagnose.load.conform import RawTable
 from diagnose.model.ledger import Ledger
-from diagnose.model.trace import SYSTEM, CopyKind, OpKind, RangeKind, WaitKind
+from diagnose.model.trace import NAMING_NS, SYSTEM, CopyKind, OpKind, RangeKind, WaitKind
 
 # How a column is wanted: whole numbers as Int64, measures as Float64, texts as String, payloads as Binary.
 ColumnType = Literal["int", "real", "text", "bytes"]
@@ -136,9 +136,6 @@ def damaged(name: str, reason: str) -> InputError:
 NO_VALUE = 0xFFFFFFFF  # CUPTI's "none" in stream and event ids
 NO_KEY = -(2**62)  # stands for a missing name id, so that every row has a key
 _THREAD_BITS = 1 << 24  # globalTid = process bits, then 24 bits of thread id
-
-# This project's choice: calls of the operating system that may name a pause (1 ms or more) last half of it; there are very many short ones.
-LONG_SYSTEM_NS = 500_000
 
 MEMORY_USAGE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 METRICS = "GPU_METRICS"
@@ -275,7 +272,7 @@ def _calls(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _system(frame: pl.DataFrame) -> pl.DataFrame:
     """The long calls of the operating system's libraries, as ranges."""
-    return frame.filter(pl.col("end") - pl.col("start") >= LONG_SYSTEM_NS).select(
+    return frame.filter(pl.col("end") - pl.col("start") >= NAMING_NS).select(
         process_of("globalTid"),
         pl.col("globalTid").alias("thread"),
         pl.col("start"),
