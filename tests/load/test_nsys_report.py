@@ -167,7 +167,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
             process.wait(timeout=600)
         except subprocess.TimeoutExpired:
             process.kill()
-            pytest.skip("nsys cannot capture on this machine: it did not end in 20 s")
+            pytest.skip("nsys cannot capture on this machine: it did not end in ten minutes")
         finally:
             _end_agents(f"profile-ls-{process.pid}")
     path = folder / "cpu.nsys-rep"
