@@ -379,8 +379,8 @@ def decoded(text: str | bytes, source: str) -> str:
             text = text.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise job_error(
-                source, f"is not UTF-8 text (byte {error.start})", "Give the job's configuration as text, not a checkpoint."
+                source, f"is not UTF-8 text (byte {error.start})", "Give the job's configuration as text, not a checkpoint or a trace."
             ) from error
     if "\0" in text:
-        raise job_error(source, "is not text: it holds NUL bytes", "Give the job's configuration as text, not a checkpoint.")
+        raise job_error(source, "is not text: it holds NUL bytes", "Give the job's configuration as text, not a checkpoint or a trace.")
     return text.removeprefix("\ufeff").replace("\r\n", "\n")

@@ -28,7 +28,7 @@ def refuse_foreign(text: JobText) -> None:
 
 def refusal(text: JobText, found: ForeignJob) -> JobFileError:
     """The error for a file of another framework."""
-    return job_error(text.source, f"is of {found.title}, which is not read", found.advice)
+    return job_error(text.source, f"is of {found.title}, which is not read as a job file", found.advice)
 
 
 def program_of(text: JobText) -> ForeignJob | None:
