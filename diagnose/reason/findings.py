@@ -30,7 +30,7 @@ from diagnose.document.diagnosis import (
 from diagnose.job import Job
 from diagnose.job.edit import ENVIRONMENT
 from diagnose.knowledge import templates
-from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL, ChangeSpec, FixSpec, LateSpec, Requirement, Rule, Rulebook
+from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL, ChangeSpec, FixSpec, LateSpec, Requirement, Rule, Rulebook, platform_of
 from diagnose.model.vocabulary import CAPTURE, FactValue, FixState, Level, Status
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.walls import cause_of, known, target, weakest
@@ -103,11 +103,7 @@ class FixReader:
             state=verdicts.state,
             blocked_by=tuple(self.sentence(item) for item in verdicts.failed) if verdicts.state == "blocked" else (),
             changes=tuple(map(self._change, self._changes(spec))),
-            expected=tuple(
-                Expected(text=one.text, source=one.source)
-                for one in spec.expected
-                if one.only is None or self.context.holds(one.only) is not False
-            ),
+            expected=self._published(spec),
             cost=spec.cost,
             risk=spec.risk,
             verify=spec.verify,
@@ -118,6 +114,15 @@ class FixReader:
             step=spec.step,
             unknown=() if verdicts.state == "already_on" else tuple(self._unknown(spec, verdicts)),
         )
+
+    def _published(self, spec: FixSpec) -> tuple[Expected, ...]:
+        """The published effects that speak of such jobs: those measured on this platform first, those on a named other one last."""
+        here, platforms = self.context.values.get("platform"), self.context.rulebook.platforms
+        told = [one for one in spec.expected if one.only is None or self.context.holds(one.only) is not False]
+        if here is not None:
+            on = {one.text: platform_of(one.text, platforms) for one in told}
+            told.sort(key=lambda one: 1 if on[one.text] is None else 0 if on[one.text] == here else 2)
+        return tuple(Expected(text=one.text, source=one.source) for one in told)
 
     def _offered(self, spec: FixSpec) -> bool:
         """Whether the program is of the fix's kind, and there is a way to say what to do in it."""

@@ -16,6 +16,7 @@ from diagnose.measure.where import rank_where
 from diagnose.model.vocabulary import CAPTURE, FactValue, Status
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader, find
+from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, CLEAN, facts
 from tests.builders.jobs import A1, job
 from tests.builders.ranks import STEP, clock, exchange, experts, late, ranks, survey
@@ -370,3 +371,17 @@ def test_stages_that_were_measured_decide_whether_balancing_them_is_left_to_do(s
     (fix,) = FixReader(context=given).read(["COM-14"])
     assert fix.state == state
     assert any("shows in traces of several stages only" in line for line in fix.unknown) == (share is None)
+
+
+@for_each(
+    "platform, first",
+    ("h100", "16 H100 over InfiniBand"),
+    ("gb200", "DeepSeek-V3 on 256 GB200"),
+    ("a100", "8 B200 in one NVLink domain"),
+    (None, "8 B200 in one NVLink domain"),
+)
+def test_what_was_published_of_the_own_platform_is_told_first(platform: str | None, first: str) -> None:
+    given = make_context(facts(platform=platform), None, BOOK)
+    expected = FixReader(context=given).fix(BOOK.fixes["COM-02"]).expected
+    assert expected[0].text.startswith(first)
+    assert len(expected) == 5
