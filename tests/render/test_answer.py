@@ -325,6 +325,21 @@ def test_the_parts_of_a_short_step_show_more_than_zero(demo: Diagnosis, ns: int,
     assert sum(map(float, parts)) == pytest.approx(round(ns / 1e6, digits))
 
 
+def test_rounding_shows_in_the_last_parts_alone() -> None:
+    """The first parts stand in sentences too, as they are rounded there."""
+    assert answer._adding_up([46.355, 35.954, 10.253, 3.456, 2.734, 0.908, 0.34], 100.0) == [
+        "46.4",
+        "36.0",
+        "10.3",
+        "3.5",
+        "2.7",
+        "0.9",
+        "0.2",
+    ]
+    assert answer._adding_up([33.34, 33.34, 33.32], 100.0) == ["33.3", "33.3", "33.4"]
+    assert answer._adding_up([50.05001, 49.94, 0.0], 100.0) == ["50.1", "49.9", "0.0"]
+
+
 def test_several_ranks_of_one_file_are_asked_for_by_its_name_and_stragglers_only_where_something_is_exchanged(demo: Diagnosis) -> None:
     known = rich()
     assert demo.identity is not None

@@ -351,13 +351,13 @@ def _digits(whole: float) -> int:
 
 
 def _adding_up(values: Sequence[float], whole: float, digits: int = 1) -> list[str]:
-    """Values with `digits` decimals that add up to `whole` as printed: what rounding leaves goes to the parts that it was taken from."""
+    """Values with `digits` decimals that add up to `whole` as printed: what rounding leaves goes to the last ones, of which no sentence tells."""
     unit = 10**digits
-    pieces = [int(value * unit) for value in values]
+    pieces = [round(value * unit) for value in values]
     left = round(whole * unit) - sum(pieces)
-    order = sorted(range(len(values)), key=lambda place: pieces[place] - values[place] * unit)
-    for place in order[: max(left, 0)]:
-        pieces[place] += 1
+    for place in range(len(pieces) - 1, -1, -1):
+        change = min(max(left, -1), 1) if pieces[place] or left > 0 else 0
+        pieces[place], left = pieces[place] + change, left - change
     return [f"{piece / unit:,.{digits}f}" for piece in pieces]
 
 
