@@ -52,6 +52,7 @@ SITUATIONS = {
     "memory-full-recompute": Situation(fix="MEM-03", settings={"model.recompute_granularity": "selective"}, faster=0.15),
     "memory-recompute-moe": Situation(fix="MEM-03", settings={"model.recompute_granularity": None}, faster=0.12),
     "memory-optimizer-offload": Situation(fix="CPY-02", settings={"optimizer.optimizer_offload_fraction": 0.5}, faster=0.25),
+    "memory-activation-offload-slow-link": Situation(fix="CPY-05", settings={"model.activation_offload_fraction": 0.5}, faster=0.20),
     "memory-pageable-images": Situation(fix="CPY-01", settings={"dataset.pin_memory": True}, faster=0.15),
 }
 

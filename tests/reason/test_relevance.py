@@ -134,8 +134,10 @@ def test_activations_that_leave_in_forward_are_no_offloaded_optimizer() -> None:
     assert "CPY-03" in checkpoint
     assert "CPY-02" not in checkpoint, "nothing comes back from the host"
     assert "CPY-02" in gradients
-    assert {"CPY-01", "CPY-03"} <= set(activations)
+    assert {"CPY-01", "CPY-03", "CPY-05"} <= set(activations)
     assert "CPY-02" not in activations
+    assert "CPY-05" not in gradients
+    assert "CPY-05" not in checkpoint
 
 
 def test_an_unset_variable_has_its_default_and_the_rule_s_order_holds() -> None:

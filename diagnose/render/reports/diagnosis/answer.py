@@ -351,7 +351,7 @@ def _digits(whole: float) -> int:
 
 
 def _adding_up(values: Sequence[float], whole: float, digits: int = 1) -> list[str]:
-    """Values with `digits` decimals that add up to `whole` as printed: what rounding leaves goes to the last ones, of which no sentence tells."""
+    """Values with `digits` decimals that add up to `whole` as printed: what rounding leaves goes to the last ones."""
     unit = 10**digits
     pieces = [round(value * unit) for value in values]
     left = round(whole * unit) - sum(pieces)
