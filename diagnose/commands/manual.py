@@ -69,8 +69,8 @@ def _options(verb: click.Command, context: click.Context) -> Iterator[str]:
     saw it, by other names where that was without the group.
     """
     records = [param.get_help_record(context) for param in verb.params if isinstance(param, click.Option)]
-    names = sorted(verb.get_help_option_names(context), key=len)  # a set in older releases of click
-    records.append((", ".join(names), "Show this message and exit."))
+    asked = sorted(verb.get_help_option_names(context), key=len)  # a set in older releases of click
+    records.append((", ".join(asked), "Show this message and exit."))
     for names, meaning in filter(None, records):
         yield from (".TP", f"\\fB{_escaped(names)}\\fR", _escaped(meaning))
 
