@@ -170,12 +170,11 @@ def whatif(
     measured = _measured(found, outcomes, run.doing)
     free = Free(remove=tuple(remove), scale=tuple(scale), detach=tuple(detach), link=link, no_wait=no_wait, gpu=gpu)
     searched = plan or not (fixes or free.any)  # only then the order of the report's plan counts, and only where numerics are in it
-    numerics = of_numerics(prepared.knowledge.rulebook)
     document = conclude(measured, prepared.job, prepared.knowledge)
     run.doing("replaying")
     place = (document.verdict.rank, document.verdict.device)
     graph = next(one.graph for part in measured for one in part.devices if (one.rank, one.device) == place)
-    if searched and undecided(document.plan, numerics):
+    if searched and undecided(document.plan, of_numerics(document.findings)):
         document = with_forecasts(document, graph, prepared.job, prepared.knowledge)
     return answer(
         document,

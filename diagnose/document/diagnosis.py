@@ -294,6 +294,7 @@ class Fix(Struct, frozen=True, kw_only=True):
     phase: str = ""  # fit, scale, profile or retune
     step: int = 1  # place inside the phase: 1 is tried first
     forecast: StepForecast | None = None  # with this fix alone; None: not replayed, or its effect can't be told
+    numerics: bool = False  # it decides what is computed (precision, routing, data), which is the user's to choose
 
 
 class Finding(Struct, frozen=True, kw_only=True):

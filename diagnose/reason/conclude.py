@@ -41,7 +41,7 @@ from diagnose.reason.context import make_context
 from diagnose.reason.efficiency import ANOTHER_CAPTURE, efficiency, identity
 from diagnose.reason.findings import find, passed
 from diagnose.reason.forecast.configured import repeats_no_products
-from diagnose.reason.plan import of_numerics, plan_of
+from diagnose.reason.plan import plan_of
 from diagnose.reason.walls import bounds, verdict
 from diagnose.version import __version__
 
@@ -95,7 +95,7 @@ def conclude(
     context = make_context(facts, job, knowledge.rulebook)
     platform = context.values.get("platform")
     speed = efficiency(known, read, facts, knowledge.rulebook, platform=platform if isinstance(platform, str) else None)
-    plan = plan_of(findings, said, shown.mean_step_ns, of_numerics(knowledge.rulebook))
+    plan = plan_of(findings, said, shown.mean_step_ns)
     return Diagnosis(
         schema=SCHEMA,
         tool=Tool(name="diagnose", version=__version__, rules_sha256=knowledge.rulebook.sha256),

@@ -30,7 +30,18 @@ from diagnose.document.diagnosis import (
 from diagnose.job import Job
 from diagnose.job.edit import ENVIRONMENT
 from diagnose.knowledge import templates
-from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL, ChangeSpec, FixSpec, LateSpec, Requirement, Rule, Rulebook, platform_of
+from diagnose.knowledge.rulebook import (
+    BESIDE_FRAMEWORKS,
+    GENERAL,
+    ChangeSpec,
+    FixSpec,
+    LateSpec,
+    Requirement,
+    Rule,
+    Rulebook,
+    of_numerics,
+    platform_of,
+)
 from diagnose.model.vocabulary import CAPTURE, FactValue, FixState, Level, Status
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.walls import cause_of, known, target, weakest
@@ -113,6 +124,7 @@ class FixReader:
             phase=spec.phase,
             step=spec.step,
             unknown=() if verdicts.state == "already_on" else tuple(self._unknown(spec, verdicts)),
+            numerics=of_numerics(spec, self.context.rulebook),
         )
 
     def _published(self, spec: FixSpec) -> tuple[Expected, ...]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from msgspec import structs
 
 from diagnose.document.diagnosis import ASSUMED, WANTED, Change, Finding, Fix, PlanSetting, PlanStep, Verdict
 from diagnose.job.edit import ENVIRONMENT
-from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, Rulebook
+from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS
 from diagnose.model.vocabulary import CAPTURE
 
 MOST_STEPS = 6  # findings that the plan answers: more than that nobody tries at once
@@ -28,20 +28,19 @@ _LOOKING = "profile"  # the phase of fixes that only find out more: they stand i
 _PROSE = re.compile(r"\b(?:the|a|an|of|in|to|or|and|as|with|one)\b|[A-Z]\w+ \w+ ")
 
 
-def of_numerics(book: Rulebook) -> frozenset[str]:
-    """The fixes that are about what is computed (precision, routing, data): those whose first setting is marked so."""
-    about = ((fix.id, next((one.setting for one in fix.changes if one.setting is not None), None)) for fix in book.fixes.values())
-    return frozenset(key for key, setting in about if setting is not None and book.settings[setting].numerics)
+def of_numerics(findings: Iterable[Finding]) -> frozenset[str]:
+    """The fixes among theirs that are about what is computed."""
+    return frozenset(fix.id for finding in findings for fix in finding.fixes if fix.numerics)
 
 
-def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None, numerics: Container[str] = ()) -> tuple[PlanStep, ...]:
+def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) -> tuple[PlanStep, ...]:
     """The steps in order.
 
     What the verdict names as the cause first, then the findings as they stand, each followed by what could be had instead.
 
     Of what holds too little to judge nothing is planned.
 
-    A fix in `numerics` is no equal alternative of one that computes the same: it stands in a plan only as the first of its finding.
+    A fix that changes what is computed is no equal alternative of one that doesn't: it stands in a plan only as the first of its finding.
     """
     if verdict.dominant_wall is None and verdict.cause is None:
         return ()
@@ -60,9 +59,7 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None, 
         if any(fix.id in taken for fix in sure[:1]):
             continue  # what the first fix wins here too is told with it
         new = [
-            fix
-            for place, fix in enumerate(sure)
-            if fix.id not in taken and (place == 0 or (fix.phase != _LOOKING and fix.id not in numerics))
+            fix for place, fix in enumerate(sure) if fix.id not in taken and (place == 0 or (fix.phase != _LOOKING and not fix.numerics))
         ][: 1 + MOST_INSTEAD]
         if new:
             steps += [_step(fix, finding, None if place == 0 else new[0].id) for place, fix in enumerate(new)]

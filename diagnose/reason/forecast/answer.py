@@ -21,7 +21,6 @@ from diagnose.reason.forecast.outcome import Replays, asked, categories_of, ingr
 from diagnose.reason.forecast.plan import Compatible, Search, search
 from diagnose.reason.forecast.questions import Free, Question, fix_question, free_questions, rank_questions
 from diagnose.reason.forecast.ranks import middle_in_step
-from diagnose.reason.plan import of_numerics
 
 SHORT = 10  # ms below which a forecast is told in tenths, however wide it is: 1 to 2 ms would hide what is told
 _ALONE = "waiting for ranks that were not captured stays what it was"
@@ -98,7 +97,7 @@ def candidates(diagnosis: Diagnosis, context: Context, besides: Sequence[Questio
 
     What changes what is computed (precision, routing) is a candidate only where the report's plan has it: whoever wants it asks for it.
     """
-    aside = of_numerics(context.rulebook) - {step.fix for step in diagnosis.plan if step.fix is not None and step.instead_of is None}
+    planned = {step.fix for step in diagnosis.plan if step.instead_of is None}
     wanted = ("applicable",) if diagnosis.job is not None else ("applicable", "unknown")
     taken = {one.id for one in besides}
     ids = dict.fromkeys(
@@ -106,7 +105,7 @@ def candidates(diagnosis: Diagnosis, context: Context, besides: Sequence[Questio
         for finding in diagnosis.findings
         if finding.wall != CAPTURE
         for fix in finding.fixes
-        if fix.state in wanted and fix.id not in taken and fix.id not in aside
+        if fix.state in wanted and fix.id not in taken and (not fix.numerics or fix.id in planned)
     )
     return [fix_question(key, context, diagnosis.findings) for key in ids]
 

@@ -441,8 +441,24 @@ def plan(document: Diagnosis) -> r.Plan:
         blocked=tuple(_blocked(document)),
         not_worth=_not_worth(document),
         ask=_ask(document),
-        forecast=_forecast(document, numbers),
+        forecast=" ".join(part for part in (_forecast(document, numbers), _beyond(document) if steps else "") if part),
     )
+
+
+def _beyond(document: Diagnosis) -> str:
+    """What changes what is computed and by itself would leave less of the step than the plan: the user's to choose, so no step of the plan."""
+    planned = {one.fix for one in document.plan}
+    left = min((one.forecast.likely_ns for one in document.plan if one.forecast is not None and one.instead_of is None), default=None)
+    found = [
+        (fix.forecast, fix)
+        for finding in document.findings
+        for fix in finding.fixes
+        if fix.numerics and fix.state == "applicable" and fix.id not in planned and fix.forecast is not None
+    ]
+    most, fix = min(found, key=lambda one: one[0].likely_ns, default=(None, None))
+    if most is None or fix is None or (most.now_ns if left is None else left) - most.likely_ns < LEAST_SHARE * most.now_ns:
+        return ""
+    return f"More would come of {fix.id} ({fix.title}), which changes what is computed: {alone(most)} by itself."
 
 
 def _step(one: PlanStep, number: str, numbers: Mapping[str | None, str]) -> r.Step:
