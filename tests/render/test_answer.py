@@ -317,6 +317,22 @@ def test_the_last_line_names_the_first_of_the_plan_that_may_win_something(demo: 
     assert story.first_try(structs.replace(demo, plan=())) == ""
 
 
+def test_what_changes_the_numerics_is_told_beside_a_plan_that_wins_less(demo: Diagnosis) -> None:
+    """No step of the plan, since what is computed is the user's to choose; silent where the plan wins as much."""
+    assert "changes what is computed" not in answer.plan(demo).forecast
+    finding = next(one for one in demo.findings if one.fixes)
+    last = [one.forecast for one in demo.plan if one.forecast is not None and one.instead_of is None][-1]
+
+    def told(likely: int, *, numerics: bool = True) -> str:
+        found = structs.replace(last, likely_ns=likely)
+        fix = structs.replace(finding.fixes[0], id="CMP-05", title="FP8", state="applicable", numerics=numerics, forecast=found)
+        return answer.plan(structs.replace(demo, findings=(structs.replace(finding, fixes=(fix,)),))).forecast
+
+    assert "More would come of CMP-05 (FP8), which changes what is computed: likely " in told(last.likely_ns // 2)
+    assert "changes what is computed" not in told(last.likely_ns // 2, numerics=False)
+    assert "changes what is computed" not in told(last.likely_ns)
+
+
 @for_each("ns, digits", (117_500_000, 1), (10_000_000, 1), (7_740_000, 2), (400_000, 3))
 def test_the_parts_of_a_short_step_show_more_than_zero(demo: Diagnosis, ns: int, digits: int) -> None:
     assert answer._digits(ns / 1e6) == digits

@@ -446,7 +446,7 @@ def plan(document: Diagnosis) -> r.Plan:
 
 
 def _beyond(document: Diagnosis) -> str:
-    """What changes what is computed and by itself would leave less of the step than the plan: the user's to choose, so no step of the plan."""
+    """What changes what is computed and by itself leaves less of the step than the plan: the user's choice, so no part of it."""
     planned = {one.fix for one in document.plan}
     left = min((one.forecast.likely_ns for one in document.plan if one.forecast is not None and one.instead_of is None), default=None)
     found = [
