@@ -156,7 +156,7 @@ _LATENCIES = ("launch_handover_ns", "transport_handover_ns", "host_copy_handover
 # Facts that are not known where the trace does not tell these things.
 _OF_LAUNCHES = (
     "launch_starved_ns", "launch_handover_ns", "launch_shadowed_ns", "host_work_ns", "longest_host_gap_ns", "host_gap_excess_ns",
-    "layer_pauses_ns", "data_loading_ns",
+    "batch_pauses_ns", "layer_pauses_ns", "data_loading_ns",
 )  # fmt: skip
 _OF_CALLS = (
     "allocator_ns", "first_use_ns", "allocator_shadowed_ns", "allocator_restart_ns", "host_sync_ns", "sync_restart_ns", "python_gap_ns",
@@ -198,6 +198,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         "lost_launches_share": one.recorded.lost,
         "resolved_wait_rate": one.recorded.resolved_wait_rate,
     }
+    values["batch_pauses_ns"] = values["batch_pauses_ns"] or None  # nothing comes back there
     values |= dict.fromkeys(_not_recorded(one))
     if not one.recorded.python:
         values["python_gap_ns"] = None

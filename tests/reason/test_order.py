@@ -29,6 +29,12 @@ def first_fixes(finding: str, on: Job | None = None, **values: FactValue) -> lis
     return [fix.id for fix in found.fixes if fix.state in {"applicable", "unknown"}]
 
 
+@for_each("batches, long_steps, first", (None, 2, "HOST-03"), (None, None, "HOST-11"), (3_000_000, 2, "HOST-03"), (9_000_000, 2, "HOST-10"))
+def test_long_stalls_where_batches_are_fetched_are_the_loader_s_first(batches: int | None, long_steps: int | None, first: str) -> None:
+    pauses: dict[str, FactValue] = {**HOST, "host_gap_excess_ns": 10_000_000, "batch_pauses_ns": batches, "long_steps_n": long_steps}
+    assert first_fixes("host-long-gaps", **pauses)[0] == first
+
+
 @for_each("chains, first", (12_000_000, "host-launch-starved"), (40_000_000, "compute-unfused-pointwise"))
 def test_the_target_wall_goes_first_but_for_what_is_larger_than_all_of_it(chains: int, first: str) -> None:
     pieces: dict[str, FactValue] = {**HOST, "host_sync_ns": 1_500_000, "host_gap_excess_ns": 4_000_000, "host_work_ns": 14_500_000}

@@ -6,7 +6,7 @@ that follow each other before the host leads again count as one. What has a caus
 data loading, message passing, and launching calls that themselves take long.
 
 A pause that comes back before the same kernel within one forward or backward pass, step after step, recurs: it is what the program does in
-each layer, no garbage collection.
+each layer, no garbage collection. One that comes back just before a forward pass opens it: there the next batch is fetched.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ HOST_WORK = ("gc", "loading", "message_passing", "launch", "python", "host")
 PLAIN_WORK = ("launch", "python", "host")  # no range tells more of it
 LONG_NS = 1_000_000  # this project's choice: a pause, or a launching call, is long from here on
 _PASSES = {"forward": 0, "backward": 1, "recompute": 1}
+_PHASES = {**_PASSES, "optimizer": 2}
 LAYER_KERNELS = 4  # this project's choice: fewer kernels that compute are no layer
 UNUSUAL = 20  # this project's choice: a pause is that many times as long as the median launch of compute is late
 LENGTH = pl.col("end") - pl.col("start")
 
 
 def pauses(pieces: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
-    """Gaps in which the host's work stands out, and whether they recur: index, op, recurs.
+    """Gaps in which the host's work stands out, whether they recur, and whether they open a forward pass: index, op, recurs, opens.
 
     `compute`: op, name_id, phase of all that computes; most of it perhaps in time.
     """
@@ -36,8 +37,20 @@ def pauses(pieces: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
     usual = pl.concat([gaps["gap"], in_time]).median()
     limit = max(LONG_NS, UNUSUAL * int(usual)) if isinstance(usual, int | float) else LONG_NS
     found = gaps.filter(pl.col("worked") > limit).select("index", "op")
-    layers = _in_layers(found, compute, pieces["index"].n_unique()).with_columns(pl.lit(value=True).alias("recurs"))
-    return found.join(layers, on=["index", "op"], how="left", nulls_equal=True).with_columns(pl.col("recurs").fill_null(value=False))
+    steps = pieces["index"].n_unique()
+    layers = _in_layers(found, compute, steps).with_columns(pl.lit(value=True).alias("recurs"))
+    opening = _before_passes(found, compute, steps).with_columns(pl.lit(value=True).alias("opens"))
+    for kind in (layers, opening):
+        found = found.join(kind, on=["index", "op"], how="left", nulls_equal=True)
+    return found.with_columns(pl.col("recurs", "opens").fill_null(value=False))
+
+
+def _before_passes(found: pl.DataFrame, compute: pl.DataFrame, steps: int) -> pl.DataFrame:
+    """The pauses (index, op) between another phase and a forward pass, where half of the steps at least have such."""
+    phase = pl.col("phase").replace_strict(_PHASES, default=None, return_dtype=pl.Int8)
+    begun = (phase.backward_fill() == 0) & (phase.shift(1).forward_fill().fill_null(-1) != 0)
+    opening = found.join(compute.filter(begun).select("op"), on="op").select("index", "op")
+    return opening.filter((steps > 1) & (2 * opening["index"].n_unique() >= steps))
 
 
 def _in_layers(found: pl.DataFrame, compute: pl.DataFrame, steps: int) -> pl.DataFrame:
@@ -69,7 +82,7 @@ def _in_layers(found: pl.DataFrame, compute: pl.DataFrame, steps: int) -> pl.Dat
 def host_work(pieces: pl.DataFrame, shadowed: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
     """The pieces of host work, by start.
 
-    Index, op, start, cause, length, ns less what is shadowed, whether the gap is a pause, and one that recurs.
+    Index, op, start, cause, length, ns less what is shadowed, whether the gap is a pause, one that recurs, and one that opens a pass.
     """
     work = pieces.filter(pl.col("cause").is_in(list(HOST_WORK)))
     hidden = shadowed.group_by("start").agg(pl.col("ns").sum().alias("hidden"))
@@ -78,7 +91,7 @@ def host_work(pieces: pl.DataFrame, shadowed: pl.DataFrame, compute: pl.DataFram
         work.select("index", "op", "start", "cause", LENGTH.alias("length"))
         .join(hidden, on="start", how="left")
         .join(paused, on=["index", "op"], how="left", nulls_equal=True)
-        .with_columns((pl.col("length") - pl.col("hidden").fill_null(0)).alias("ns"), pl.col("pause", "recurs").fill_null(value=False))
+        .with_columns((pl.col("length") - pl.col("hidden").fill_null(0)).alias("ns"), pl.col("pause", "recurs", "opens").fill_null(value=False))
         .sort("start")
     )
 

@@ -106,7 +106,7 @@ def late_range(found: Stalls, marks: pl.DataFrame, windows: pl.DataFrame, names:
 
 def long_gaps(found: Stalls, overhead: pl.DataFrame) -> pl.DataFrame:
     """index, longest_host_gap_ns (launch-starved), and less what is shadowed: host_gap_excess_ns, of that host_gap_profiler_ns,
-    layer_pauses_ns, data_loading_ns, message_passing_ns.
+    batch_pauses_ns, layer_pauses_ns, data_loading_ns, message_passing_ns.
 
     `overhead`: start, end of the profiler's own spans, disjoint, by start.
     """
@@ -118,6 +118,7 @@ def long_gaps(found: Stalls, overhead: pl.DataFrame) -> pl.DataFrame:
         pl.col("ns").filter(condition).sum().alias(name)
         for name, condition in (
             ("host_gap_excess_ns", plain & ~pl.col("recurs")),
+            ("batch_pauses_ns", plain & ~pl.col("recurs") & pl.col("opens")),
             ("layer_pauses_ns", plain & pl.col("recurs")),
             ("data_loading_ns", pl.col("cause") == "loading"),
             ("message_passing_ns", pl.col("cause") == "message_passing"),

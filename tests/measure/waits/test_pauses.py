@@ -15,8 +15,8 @@ def compute(steps: int, *, batches: int = 1) -> pl.DataFrame:
     return pl.DataFrame({"op": range(len(phases)), "name_id": names, "phase": phases}, schema_overrides={"op": pl.UInt32})
 
 
-def recurring(waits: dict[int, int], steps: int, *, batches: int = 1) -> set[int]:
-    """Of pauses before these operations (ns), those that recur."""
+def recurring(waits: dict[int, int], steps: int, *, batches: int = 1, kind: str = "recurs") -> set[int]:
+    """Of pauses before these operations (ns), those that recur, or are of another `kind`."""
     length = 2 * KERNELS * batches
     pieces = pl.DataFrame(
         [(op // length, op, op * 10_000_000, op * 10_000_000 + ns, "python") for op, ns in waits.items()],
@@ -25,7 +25,7 @@ def recurring(waits: dict[int, int], steps: int, *, batches: int = 1) -> set[int
     )
     found = pauses(pieces, compute(steps, batches=batches))
     assert set(found["op"]) == {op for op, ns in waits.items() if ns > LONG_NS}
-    return set(found.filter("recurs")["op"])
+    return set(found.filter(kind)["op"])
 
 
 def test_a_pause_in_every_layer_recurs() -> None:
@@ -43,6 +43,16 @@ def test_neither_do_pauses_unequally_far_apart_nor_those_of_one_step() -> None:
     uneven = {0 * 60 + 5: PAUSE, 0 * 60 + 15: PAUSE, 1 * 60 + 5: PAUSE, 1 * 60 + 25: PAUSE}
     assert recurring(uneven, 2) == set()
     assert recurring({5: PAUSE, 15: PAUSE, 25: PAUSE}, 1) == set()
+
+
+def test_pauses_before_forward_passes_are_told_where_most_steps_have_them() -> None:
+    """There the next batch is fetched; a pause in another place, or in one step of four, is something else."""
+    forward = {batch * 2 * KERNELS: PAUSE for batch in range(8)}
+    inside = {17: PAUSE, 2 * KERNELS + KERNELS: PAUSE}
+    assert recurring({**forward, **inside}, 4, batches=2, kind="opens") == set(forward)
+    assert recurring({0: PAUSE, 2 * 2 * KERNELS: PAUSE}, 4, batches=2, kind="opens") == {0, 2 * 2 * KERNELS}
+    assert recurring({0: PAUSE, 17: PAUSE}, 4, batches=2, kind="opens") == set()
+    assert recurring({0: PAUSE}, 1, kind="opens") == set()
 
 
 def test_what_a_synchronising_call_is_charged_with_leaves_pauses_out() -> None:
