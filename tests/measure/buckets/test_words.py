@@ -77,7 +77,7 @@ NAMES = {
     "moe_route_scored_kernel": "router",
     "_route_kernel": "router",
     "lm_head_topk_reduce_kernel": "loss",
-    # words in their order over single ones: of products over tables, splits, quantising and chunks; of what is scaled over a namespace of products
+    # words in their order over single ones: products over tables and splits, losses over chunks, scale factors over a namespace of products
     "_jagged_dense_bmm_kernel": "dense_gemm",
     "split_k_matmul_kernel": "dense_gemm",
     "quantize_for_grouped_gemm_kernel": "quantize",
