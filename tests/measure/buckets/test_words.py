@@ -100,6 +100,17 @@ NAMES = {
     "block_compress_bwd_kernel": "attention",
     "team_broadcast_kernel": "collective",
     "copy_swizzle_kernel": "elementwise",
+    # a product over the movement in front of it, a router's product over its layer's, transfers between ranks over copies of peers' rows
+    "token_gather_grouped_gemm_kernel": "expert_gemm",
+    "moe_router_gemm_kernel": "router",
+    "cross_node_reduce_kernel": "collective",
+    "copy_peer_buffer_kernel": "collective",
+    "peer_row_copy_kernel": "dispatch",
+    "set_ready_flag_kernel": "collective",
+    "remote_store_kernel": "collective",
+    "token_logprob_gather_kernel": "loss",
+    "gate_logits_softmax_kernel": "router",
+    "moe_ep_buffer_clear_kernel": "dispatch",
     # formats of few bits by their letter and number
     "f16_to_f8_kernel": "quantize",
     "f4_to_scaled_bf16_kernel": "quantize",
