@@ -299,6 +299,15 @@ def test_a_name_that_tells_nothing_is_never_guessed(taxonomy: Taxonomy):
         assert {"attention", "expert_gemm"} <= set(one.alternatives)
 
 
+@pytest.mark.parametrize(
+    ("name", "bucket"), [("merge_topk_lists_kernel", "router"), ("gate_gemm_bf16_kernel", "router"), ("acme_fp8_split_kernel", "quantize")]
+)
+def test_a_choice_of_the_largest_a_gate_and_a_format_are_likely_only(taxonomy: Taxonomy, name: str, bucket: str):
+    one = describe_all([(name, None)], taxonomy)[0]
+    assert (one.bucket, one.weak) == (bucket, True)
+    assert describe_all([("fp8_rows_to_float_kernel", None)], taxonomy)[0].weak is False
+
+
 # A name that tells nothing under a parent whose class nobody listed: its bucket, by that parent.
 PARENTS = [
     ({"modules": ["AcmeModel_0", "nn.Module: AcmeLatentRouter_3"]}, "router", "module"),
