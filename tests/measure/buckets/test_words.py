@@ -77,6 +77,40 @@ NAMES = {
     "moe_route_scored_kernel": "router",
     "_route_kernel": "router",
     "lm_head_topk_reduce_kernel": "loss",
+    # words in their order over single ones: products over tables and splits, losses over chunks, scale factors over a namespace of products
+    "_jagged_dense_bmm_kernel": "dense_gemm",
+    "split_k_matmul_kernel": "dense_gemm",
+    "quantize_for_grouped_gemm_kernel": "quantize",
+    "chunk_cross_entropy_fwd_kernel": "loss",
+    "flash_cross_entropy_fwd_kernel": "loss",
+    "void acme::mxfp6_gemm::pack_scales_kernel<float>(float*)": "quantize",
+    "void acme::direct_moe::route_w6a8_kernel<float>(float*)": "expert_gemm",
+    "void acme::pad_tokens_kernel<float, cub::BlockReduce<float, 128>>(float*)": "dispatch",
+    "void acme::activation::finish_kernel<float>(float*)": "activation",
+    "void acme::activation::quantize_rows_kernel<float>(float*)": "quantize",
+    "mxfp4_grouped_kernel": "expert_gemm",
+    "ragged_dot_quant_kernel": "expert_gemm",
+    "gather_routed_mxfp8_kernel": "dispatch",
+    "fused_qkv_gemv_kernel": "dense_gemm",
+    "flash_causal_combine_kernel": "attention",
+    "route_normalize_kernel": "router",
+    "mse_per_sample_kernel": "loss",
+    "grad_sumsq_partial_kernel": "optimizer",
+    "norm_clip_kernel": "optimizer",
+    "block_compress_bwd_kernel": "attention",
+    "team_broadcast_kernel": "collective",
+    "copy_swizzle_kernel": "elementwise",
+    # a product over the movement in front of it, a router's product over its layer's, transfers between ranks over copies of peers' rows
+    "token_gather_grouped_gemm_kernel": "expert_gemm",
+    "moe_router_gemm_kernel": "router",
+    "cross_node_reduce_kernel": "collective",
+    "copy_peer_buffer_kernel": "collective",
+    "peer_row_copy_kernel": "dispatch",
+    "set_ready_flag_kernel": "collective",
+    "remote_store_kernel": "collective",
+    "token_logprob_gather_kernel": "loss",
+    "gate_logits_softmax_kernel": "router",
+    "moe_ep_buffer_clear_kernel": "dispatch",
     # formats of few bits by their letter and number
     "f16_to_f8_kernel": "quantize",
     "f4_to_scaled_bf16_kernel": "quantize",
@@ -263,6 +297,15 @@ def test_a_name_that_tells_nothing_is_never_guessed(taxonomy: Taxonomy):
     for one in describe_all([(name, None) for name in BARE], taxonomy):
         assert (one.bucket, one.weak, one.rule) == ("other", True, "bare_name")
         assert {"attention", "expert_gemm"} <= set(one.alternatives)
+
+
+@pytest.mark.parametrize(
+    ("name", "bucket"), [("merge_topk_lists_kernel", "router"), ("gate_gemm_bf16_kernel", "router"), ("acme_fp8_split_kernel", "quantize")]
+)
+def test_a_choice_of_the_largest_a_gate_and_a_format_are_likely_only(taxonomy: Taxonomy, name: str, bucket: str):
+    one = describe_all([(name, None)], taxonomy)[0]
+    assert (one.bucket, one.weak) == (bucket, True)
+    assert describe_all([("fp8_rows_to_float_kernel", None)], taxonomy)[0].weak is False
 
 
 # A name that tells nothing under a parent whose class nobody listed: its bucket, by that parent.
