@@ -73,8 +73,8 @@ def title_of(document: Bisection, culprit: Culprit) -> str:
 
 def change_of(document: Bisection, culprit: Culprit) -> str:
     """How the metric moved with a step."""
-    relative = "" if culprit.relative is None else f" ({units.signed_percent(culprit.relative)})"
-    return f"{metric(document.metric)} {value(culprit.base, document.unit)} → {value(culprit.new, document.unit)}{relative}"
+    moved = f"{value(culprit.base, document.unit)} → {value(culprit.new, document.unit)}"
+    return f"{metric(document.metric)} {moved}{units.bracketed(culprit.relative)}"
 
 
 def origin(culprit: Culprit) -> str:
