@@ -521,8 +521,6 @@ class Section:
     nav: str = ""
     headed: bool = False
     count: int | None = None
-    intro: str = ""
-    level: int = 2
     folded: bool = False
     printed: bool = False
 
