@@ -206,7 +206,6 @@ class Panel:
     texts: tuple[Text, ...] = ()
     reasons: tuple[str, ...] = ()
     reasons_label: str = ""
-    first_try: str = ""
 
 
 # --- the answer: what every output of a diagnosis begins with, in this order --------------------------------------------
