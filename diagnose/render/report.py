@@ -222,7 +222,7 @@ class Masthead:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A part of the step: its name, colour, amount and percentage as text, and its share, 0..1. `waiting`: compute stood still in it."""
+    """A part of the step: its name, colour, amount and percentage as text, and its share, 0..1."""
 
     key: str
     label: str
@@ -230,7 +230,6 @@ class Part:
     amount: str
     percent: str
     share: float
-    waiting: bool
 
 
 @dataclass(frozen=True, kw_only=True)
