@@ -173,8 +173,6 @@ class _Reader:
         match node:
             case Simple():
                 return self.simple(node, scope)
-            case Chain():
-                return self.chain(node, scope)
             case Not():
                 status, flow = self.node(node.body, scope)
                 turned: dict[Status, Status] = {"yes": "no", "no": "yes"}
