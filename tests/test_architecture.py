@@ -47,7 +47,7 @@ KEPT_ONCE = {
 GROWING = {
     *("bisect.trial.Trials", "reason.compare.kernels._Left", "reason.forecast.plan.Compatible"),
     *("job.python_source._Held", "job.python_source._Function"),
-    *("job.shell._Function", "job.shell._Limits", "job.shell._Reader", "job.shell_values.Scope"),
+    *("job.shell._Reader", "job.shell_values.Scope"),
     *("job.shell_syntax.Heredoc",),
     *("load.kineto_columns.Event", "load.kineto_columns.ExactEvent", "load.kineto_columns.Part"),
     *("knowledge.strict_yaml._Open", "load.kineto_stream.Opened", "load.kineto_stream.EventStream"),

@@ -196,7 +196,7 @@ def _moved(categories: Sequence[Mapping[str, int]], around: tuple[range, range])
 def _sentence(metric: str, samples: Samples, steps: Sequence[HistoryStep], count: int, creeping: HistoryTrend | None) -> str:
     called = story.metric(metric)
     if creeping is not None:
-        moved = f"{value(creeping.base, samples.unit)} to {value(creeping.new, samples.unit)}{_relative(creeping.relative)}"
+        moved = f"{value(creeping.base, samples.unit)} to {value(creeping.new, samples.unit)}{units.bracketed(creeping.relative)}"
         return (
             f"{capitalised(called)} crept from {moved} over {count} runs, little by little rather than in steps{_mostly(creeping.moved)}."
         )
@@ -207,16 +207,12 @@ def _sentence(metric: str, samples: Samples, steps: Sequence[HistoryStep], count
 
 
 def _step(one: HistoryStep, samples: Samples) -> str:
-    moved = f"{value(one.base, samples.unit)} to {value(one.new, samples.unit)}{_relative(one.relative)}"
+    moved = f"{value(one.base, samples.unit)} to {value(one.new, samples.unit)}{units.bracketed(one.relative)}"
     named = f"with {story.short(one.label)}"
     if one.chance < _SURE:
         named += f" ({units.percent(one.chance, 0)}; after {story.short(one.before)}, with {story.short(one.last)} at the latest)"
     undone = "" if one.taken_back_by is None else f", taken back with {story.short(one.taken_back_by)}"
     return f"{moved} {named}{_mostly(one.moved)}{undone}"
-
-
-def _relative(share: float | None) -> str:
-    return "" if share is None else f" ({units.signed_percent(share)})"
 
 
 def _mostly(moved: Sequence[CategoryMove]) -> str:

@@ -16,10 +16,10 @@ from typing import Literal
 from diagnose.bisect.log import Criteria, Entry, Header, Line, Log
 from diagnose.bisect.model import Trend, pooled_noise
 from diagnose.bisect.search import Answer, ChangePoint, Next, Reason, State
-from diagnose.bisect.trial import read_diagnosis
 from diagnose.document.bisection import SCHEMA, Bisection, BisectResult, Candidate, CandidateState, Culprit, Kind, Trial
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis, Tool
+from diagnose.document.files import read_diagnosis
 from diagnose.errors import DiagnoseError, InputError
 from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.knowledge.templates import capitalised
@@ -286,7 +286,7 @@ def _likeliest(header: Header, state: State, answer: Answer, unit: str) -> str:
 def _crept(state: State, line: Trend, kind: Kind, unit: str) -> str:
     """A series that goes along a line, from its first to its last."""
     first, last = (state.transform.back(level) for level in (line.first, line.last))
-    relative = f" ({units.signed_percent((last - first) / abs(first))})" if first else ""
+    relative = units.bracketed((last - first) / abs(first) if first else None)
     return (
         f"creeps from {value(first, unit)} to {value(last, unit)}{relative}, little by little over all {kind}: a straight line says more of "
         f"them than steps do, so no single {story.NOUN[kind]} is behind it"
@@ -350,8 +350,7 @@ def _noise_words(state: State) -> str:
 
 
 def _moved(culprit: Culprit, unit: str) -> str:
-    relative = "" if culprit.relative is None else f" ({units.signed_percent(culprit.relative)})"
-    return f"{value(culprit.base, unit)} to {value(culprit.new, unit)}{relative}"
+    return f"{value(culprit.base, unit)} to {value(culprit.new, unit)}{units.bracketed(culprit.relative)}"
 
 
 def _either(culprit: Culprit, kind: Kind) -> str:

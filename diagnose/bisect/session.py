@@ -29,14 +29,13 @@ from diagnose.bisect.trial import (
     is_saved,
     no_value,
     read_capture,
-    read_diagnosis,
     unusable,
 )
 from diagnose.document.bisection import Bisection, Trial, TrialState
 from diagnose.document.comparison import Effect, RunRead
 from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.document.encoding import encode
-from diagnose.document.files import write_file
+from diagnose.document.files import read_diagnosis, write_file
 from diagnose.errors import DiagnoseError, InputError
 from diagnose.knowledge.comparison import ComparisonRules, load_comparison_rules
 from diagnose.model.statistics import median_with_error

@@ -12,9 +12,10 @@ from pathlib import Path
 from diagnose.bisect.log import Experiment, Line, SearchFolder
 from diagnose.bisect.model import Noise, Numbers, pooled_noise, readings
 from diagnose.bisect.report import VERDICTS, Judgement, Verdict, runs, step_sentence
-from diagnose.bisect.trial import TraceOptions, Trials, UnusableError, read_diagnosis, same_work, values_of
+from diagnose.bisect.trial import TraceOptions, Trials, UnusableError, same_work, values_of
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.files import read_diagnosis
 from diagnose.errors import InputError, OutputError
 from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.model.statistics import median_with_error, t_quantile, transform_of

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
@@ -23,7 +23,7 @@ from diagnose.bisect.git import Checkout, CheckoutError, environment
 from diagnose.bisect.log import Entry, Experiment, Line, SearchFolder, Workspace, file_name
 from diagnose.document import files
 from diagnose.document.bisection import Trial, TrialState
-from diagnose.document.diagnosis import SCHEMA, Diagnosis
+from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.encoding import encode
 from diagnose.errors import DiagnoseError, InputError, JobFileError, UsageError
 from diagnose.knowledge.comparison import ComparisonRules
@@ -252,14 +252,9 @@ def is_saved(capture: Sequence[Path]) -> bool:
 def read_capture(capture: Sequence[Path]) -> Diagnosis:
     """A capture that is a saved diagnosis. Raises UnusableError for another document, and a damaged one."""
     try:
-        return read_diagnosis(capture[0])
+        return files.read_diagnosis(capture[0])
     except InputError as fault:
         raise unusable(fault, capture) from fault
-
-
-def read_diagnosis(path: Path) -> Diagnosis:
-    """The saved diagnosis at `path`. Raises InputError."""
-    return cast("Diagnosis", files.read(path, (SCHEMA,)))
 
 
 def unusable(fault: DiagnoseError, capture: Sequence[Path]) -> UnusableError:

@@ -8,7 +8,6 @@ import click
 
 from diagnose.commands.options import PATH, Group, format_option, rules_option, takes
 from diagnose.commands.output import print_document
-from diagnose.commands.sides import read_diagnosis
 
 
 class Explaining(Group):
@@ -34,6 +33,7 @@ def explain(id_: str, diagnosis: Path | None, explaining: Explaining) -> int:
     The name of a kind (rules, fixes, walls, buckets, families, contexts, groups, facts, settings, platforms, codes) lists all of it. Where
     several things have one name all are explained; `bucket:router` asks for one.
     """
+    from diagnose.document.files import read_diagnosis  # noqa: PLC0415
     from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
     from diagnose.knowledge.taxonomy import load_taxonomy, own_bucket_files  # noqa: PLC0415
     from diagnose.render.reports.explanation import Explanation  # noqa: PLC0415

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from diagnose.commands.options import JobFile, Measuring, Reading
 from diagnose.commands.output import say
-from diagnose.errors import InputError, UsageError
+from diagnose.errors import UsageError
 
 if TYPE_CHECKING:
     from diagnose.document.diagnosis import Diagnosis
@@ -106,22 +106,13 @@ def check_job_file(side: Given, document: Diagnosis) -> None:
         )
 
 
-def read_diagnosis(path: Path) -> Diagnosis:
-    """A diagnosis from its JSON file. Raises InputError."""
-    from diagnose.document.diagnosis import SCHEMA, Diagnosis  # noqa: PLC0415
-    from diagnose.document.files import read  # noqa: PLC0415
-
-    document = read(path, (SCHEMA,))
-    if not isinstance(document, Diagnosis):
-        raise InputError(f"{path} is not a diagnosis.", effect="Nothing was written.")
-    return document
-
-
 def side_document(
     side: Given, measuring: Measuring, *, progress: Callable[[str], None] | None, notice: Callable[[str], None] | None
 ) -> Diagnosis:
     """The diagnosis of one side: read where it is saved, else made from its traces; a comparison reads no plan."""
     if side.saved and side.path is not None:
+        from diagnose.document.files import read_diagnosis  # noqa: PLC0415
+
         document = read_diagnosis(side.path)
         check_job_file(side, document)
         return document

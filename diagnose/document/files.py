@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -89,6 +90,11 @@ def read(path: Path, schemas: Sequence[str] = SCHEMAS) -> Document:
         return baselines.decode_run(data).diagnosis if schema == _STORED else _KINDS[schema][0](data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
         raise InputError(f"{path} is not a whole {_kind(schema)}: {fault}.", effect="Nothing was written.", next_step=wanted) from fault
+
+
+def read_diagnosis(path: Path) -> Diagnosis:
+    """The saved diagnosis at `path`. Raises InputError."""
+    return cast("Diagnosis", read(path, (diagnosis.SCHEMA,)))
 
 
 def _other(path: Path, schema: str | None, schemas: Sequence[str]) -> str:

@@ -200,7 +200,8 @@ def _write_flag(text: str, root: Node, edit: Edit) -> str:
             text = yaml_edit.drop(text, (*base, key))
     if written or edit.op in ("unset", "remove"):
         return text
-    return _new_flag(text, base, edit, value, flags)
+    new = _new_flag(edit, value, flags)
+    return text if new is None else yaml_edit.put(text, (*base, new[0]), _shown(new[1], plain=True))
 
 
 def _says(form: str, value: SettingValue | None) -> bool:
@@ -212,13 +213,13 @@ def _says(form: str, value: SettingValue | None) -> bool:
     return value == form.partition("=")[2] if "=" in form else value is not False
 
 
-def _new_flag(text: str, base: Path, edit: Edit, value: SettingValue | None, flags: tuple[str, ...]) -> str:
+def _new_flag(edit: Edit, value: SettingValue | None, flags: Sequence[str]) -> tuple[str, SettingValue | None] | None:
+    """The flag to add and what it is to say; None where leaving all of `flags` out says it."""
+    off = [flag for flag in flags if flag.startswith("!")]
     if value is False:
-        off = next((flag for flag in flags if flag.startswith("!")), None)
-        return text if off is None else yaml_edit.put(text, (*base, f"--{off[1:]}"), "true")
-    if value is True and any(flag.startswith("!") for flag in flags) and all(flag.startswith("!") for flag in flags):
-        return text  # on unless its flag is given
-    return yaml_edit.put(text, (*base, edit.key), _shown(value, plain=True))
+        return (f"--{off[0][1:]}", True) if off else None
+    on_unless_given = value is True and off and len(off) == len(flags)
+    return None if on_unless_given else (edit.key, value)
 
 
 # --- both -------------------------------------------------------------------------------------------------------------
@@ -339,12 +340,8 @@ def write_flag(text: str, edit: Edit, value: SettingValue | None) -> str:
             plain = found["indent"] + _line(found["flag"], None if form.startswith("!") or "=" in form else value, found["sign"] or " ")
             lines.append(plain + found["end"] + line[len(line.rstrip("\r\n")) :])
             written = True
-    if written or value is None or (value is False and not any(flag.startswith("!") for flag in forms.values())):
-        return "".join(lines)
-    if value is True and forms and all(flag.startswith("!") for flag in forms.values()):
-        return "".join(lines)  # on unless its flag is given
-    off = next((flag for flag in forms.values() if flag.startswith("!")), None) if value is False else None
-    return _append(lines, f"--{off[1:]}" if off else _line(edit.key, value, " "))
+    new = None if written or value is None else _new_flag(edit, value, tuple(forms.values()))
+    return "".join(lines) if new is None else _append(lines, _line(*new, " "))
 
 
 def _line(flag: str, value: SettingValue | None, sign: str) -> str:

@@ -172,8 +172,6 @@ class _Function:
                     self.block([one for case in cases for one in case.body], sure=False)
                 case ast.Expr(value=ast.Call() as call):
                     self.changed(call, sure=sure)
-                case _:
-                    pass
 
     def assigned(self, target: ast.expr | None, value: ast.expr | None, *, sure: bool) -> None:
         if isinstance(target, ast.Tuple | ast.List):

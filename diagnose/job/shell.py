@@ -126,19 +126,6 @@ def _words(values: Sequence[Value]) -> tuple[Token, ...]:
     return tuple(found)
 
 
-@dataclass(kw_only=True)
-class _Function:
-    body: Node
-    source: str
-
-
-@dataclass(kw_only=True)
-class _Limits:
-    steps: int = 0
-    words: int = 0
-    level: int = 0
-
-
 @dataclass(eq=False)
 class _Reader:
     """Goes through a script once; `conditional` counts the conditions around that are not known."""
@@ -146,13 +133,15 @@ class _Reader:
     path: Path | None
     scope: Scope = field(init=False)
     runs: list[Run] = field(default_factory=list)
-    functions: dict[str, _Function] = field(default_factory=dict)
+    functions: dict[str, tuple[Node, str]] = field(default_factory=dict)  # body, and the file that it stands in
     called: set[str] = field(default_factory=set)
-    files: dict[str, tuple[Value, int]] = field(default_factory=dict)
+    files: dict[str, Value] = field(default_factory=dict)  # that the script wrote itself
     conditional: int = 0
     outer: tuple[Token, ...] = ()
     scheduled: dict[str, Token] = field(default_factory=dict)
-    limits: _Limits = field(default_factory=_Limits)
+    steps: int = 0
+    words: int = 0
+    level: int = 0
     local: list[dict[str, Variable | None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -178,14 +167,12 @@ class _Reader:
         return status, None
 
     def node(self, node: Node, scope: Scope) -> tuple[Status, Flow]:
-        self.limits.steps += 1
-        if self.limits.steps > _MAX_STEPS:
+        self.steps += 1
+        if self.steps > _MAX_STEPS:
             raise ValueError(f"unfolds to more than {_MAX_STEPS} commands")
         match node:
             case Simple():
                 return self.simple(node, scope)
-            case Chain():
-                return self.chain(node, scope)
             case Not():
                 status, flow = self.node(node.body, scope)
                 turned: dict[Status, Status] = {"yes": "no", "no": "yes"}
@@ -201,7 +188,7 @@ class _Reader:
             case Group():
                 return self.chain(node.body, scope.copy() if node.own else scope)
             case Function():
-                self.functions[node.name] = _Function(body=node.body, source=scope.source)
+                self.functions[node.name] = node.body, scope.source
                 return "assumed", None
             case Arithmetic():
                 number = self.counted(node, scope)
@@ -338,8 +325,8 @@ class _Reader:
         if own is not None:
             return own
         tokens = tuple(one for word in words for one in expanded(word, scope))
-        self.limits.words += len(tokens)
-        if self.limits.words > MAX_WORDS:
+        self.words += len(tokens)
+        if self.words > MAX_WORDS:
             raise ValueError(f"unfolds to more than {MAX_WORDS} words")
         if not tokens:
             return "assumed", None
@@ -437,15 +424,15 @@ class _Reader:
 
     def call(self, name: str, arguments: Sequence[Token], scope: Scope) -> Flow:
         """A function's body, with its arguments in the place of the script's."""
-        function = self.functions[name]
+        body, own_source = self.functions[name]
         self.called.add(name)
         if not self.deeper():
             return None
         kept = {key: held for key, held in scope.variables.items() if _is_argument(key)}
-        source, scope.source = scope.source, function.source
+        source, scope.source = scope.source, own_source
         self.arguments(tuple(arguments), scope)
         self.local.append({})
-        flow = self.node(function.body, scope)[1]
+        flow = self.node(body, scope)[1]
         outside = self.local.pop()
         scope.variables = {key: one for key, one in scope.variables.items() if key not in outside}
         scope.variables |= {key: one for key, one in outside.items() if one is not None}
@@ -453,13 +440,13 @@ class _Reader:
             del scope.variables[key]
         scope.variables |= kept
         scope.source = source
-        self.limits.level -= 1
+        self.level -= 1
         return "exit" if flow == "exit" else None
 
     def deeper(self) -> bool:
-        if self.limits.level >= _MAX_LEVEL:
+        if self.level >= _MAX_LEVEL:
             return False
-        self.limits.level += 1
+        self.level += 1
         return True
 
     @staticmethod
@@ -494,7 +481,7 @@ class _Reader:
         self.outer, self.scheduled = before, kept
         if tokens[0].text == "eval":  # no process of its own
             scope.variables, scope.exported = inner.variables, inner.exported
-        self.limits.level -= 1
+        self.level -= 1
         return True
 
     def schedule(self, given: Mapping[str, Token], scope: Scope) -> None:
@@ -503,7 +490,7 @@ class _Reader:
         for name, one in launch.variables(self.scheduled):
             scope.variables[name] = Variable(values=(plain(one.text, one.line, one.source),))
 
-    def inner(self, value: Value, scope: Scope, asked: Mapping[str, Token] | None = None) -> Flow:
+    def inner(self, value: Value, scope: Scope, asked: Mapping[str, Token] | None = None) -> None:
         """A value read as a script, each piece with its line; what is unresolved in it stays what the script called it."""
         text, marks = "", []
         for piece in value:
@@ -514,9 +501,8 @@ class _Reader:
         given = {**launch.scheduled(text, value[0].line if value else 1), **(asked or {})}
         if given:
             self.schedule({name: replace(one, source=one.source or source) for name, one in given.items()}, scope)
-        flow = self.chain(parse_script(text, value[0].line if value else 1, marks), scope)[1]
+        self.chain(parse_script(text, value[0].line if value else 1, marks), scope)
         scope.source = before
-        return flow
 
     def script_in(self, tokens: tuple[Token, ...], command: Simple, scope: Scope) -> tuple[Value, tuple[Token, ...] | None] | None:
         if tokens[0].text == "eval" and len(tokens) > 1:
@@ -560,9 +546,9 @@ class _Reader:
         target = joined(command.targets[-1], scope) if command.targets else tokens[-1].pieces if tokens[0].text == "tee" else None
         path = None if target is None else known(target)
         if path and command.heredocs and tokens[0].text in ("cat", "tee"):
-            self.files[path] = (joined(document_of(command.heredocs[-1]), scope), command.line)
+            self.files[path] = joined(document_of(command.heredocs[-1]), scope)
         elif path and command.targets and tokens[0].text == "echo" and len(tokens) == 2 and "\n" in tokens[1].text:
-            self.files[path] = (tokens[1].pieces, command.line)
+            self.files[path] = tokens[1].pieces
 
     # --- files beside the script ---
 
@@ -574,12 +560,12 @@ class _Reader:
                 scope.note(name.line, f"{shown or 'a file'} is not beside the script, so what it sets is not known")
         elif self.deeper():
             self.inner(value, scope)
-            self.limits.level -= 1
+            self.level -= 1
 
     def file(self, name: Token) -> Value | None:
         """A file that the script wrote itself, or one beside it; None where there is none, or its name is not known."""
         if not name.unresolved and name.text in self.files:
-            return self.files[name.text][0]
+            return self.files[name.text]
         if self.path is None or (name.unresolved and not re.search(r"/[\w.+-]+$", name.text)):
             return None
         folder = self.path.parent

@@ -154,7 +154,7 @@ class Arithmetic:
     line: int
 
 
-Node = Simple | Chain | Not | If | For | While | Case | Group | Function | Arithmetic
+Node = Simple | Not | If | For | While | Case | Group | Function | Arithmetic
 
 
 class _Lexer:

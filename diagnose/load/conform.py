@@ -102,7 +102,7 @@ def _repeated(frame: pl.DataFrame) -> pl.Series:
 
 
 def _bounds(frames: dict[str, pl.DataFrame]) -> tuple[int, int]:
-    """First start and last end of all device operations, API calls and ranges; the operating system's, of any thread, do not count."""
+    """First start and last end of device operations, of which there are some, API calls and ranges; the operating system's do not count."""
     told = {
         **{schema: frames[schema] for schema in _SPANS},
         "ranges": frames["ranges"].select("start", "end", "kind").filter(pl.col("kind") != SYSTEM),
@@ -110,9 +110,7 @@ def _bounds(frames: dict[str, pl.DataFrame]) -> tuple[int, int]:
     spans = [frame for frame in told.values() if not frame.is_empty()]
     firsts = [int(frame["start"].min()) for frame in spans]  # type: ignore[arg-type]
     lasts = [int(end) for frame in spans if isinstance(end := frame["end"].max(), int)]
-    if not firsts:
-        return 0, 0
-    return min(firsts), max(lasts, default=min(firsts))
+    return min(firsts), max(lasts)
 
 
 def _within(ranges: pl.DataFrame, first: int, last: int) -> pl.DataFrame:

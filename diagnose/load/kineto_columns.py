@@ -239,11 +239,6 @@ def times(group: Sequence[Event | ExactEvent]) -> tuple[pl.Series, pl.Series]:
     return start.alias("start"), (start + length).alias("end")
 
 
-def instants(group: Sequence[Event | ExactEvent]) -> pl.Series:
-    """The time of each event in nanoseconds."""
-    return (exact_ns if isinstance(group[0], ExactEvent) else whole_ns)([event.ts for event in group])
-
-
 def whole_ns(microseconds: Sequence[object]) -> pl.Series:
     """Integer microseconds as nanoseconds; null where out of range."""
     column = integers("us", microseconds)
@@ -415,12 +410,10 @@ class Columns:
         metadata = [event for event in group if event.ph == "M"]
         failed = sum(event.name == OUT_OF_MEMORY for event in group)
         others = len(group) - len(memory) - len(metadata) - failed
-        if failed:
-            part.read[OUT_OF_MEMORY] += failed
-            part.refused["not_needed", OUT_OF_MEMORY] += failed
-        if others:
-            part.read[UNNAMED] += others
-            part.refused["not_needed", UNNAMED] += others
+        for table, count in ((OUT_OF_MEMORY, failed), (UNNAMED, others)):
+            if count:
+                part.read[table] += count
+                part.refused["not_needed", table] += count
         if memory:
             self._memory(memory)
         part.read[METADATA] += len(metadata)
@@ -438,7 +431,7 @@ class Columns:
         if on_gpu:
             args = [event.args for event in on_gpu]
             columns = [
-                instants(on_gpu).alias("time"),
+                times(on_gpu)[0].alias("time"),
                 integers("device", [a.device_id for a in args], pl.Int32),
                 integers("bytes", [a.allocated for a in args]),
                 integers("total_allocated", [a.total_allocated for a in args]),
@@ -461,13 +454,12 @@ class Columns:
 
     def _kernels(self, table: str, group: list[Any]) -> None:
         args = arguments(group)
-        grids, blocks = [a.grid or _NO_EXTENT for a in args], [a.block or _NO_EXTENT for a in args]
         columns = self._operation(group, args)
-        for prefix, extents in (("grid", grids), ("block", blocks)):
+        for prefix, extents in (("grid", [a.grid for a in args]), ("block", [a.block for a in args])):
             columns += [
-                integers(f"{prefix}_x", [extent.x for extent in extents], pl.Int32),
-                integers(f"{prefix}_y", [extent.y for extent in extents], pl.Int32),
-                integers(f"{prefix}_z", [extent.z for extent in extents], pl.Int32),
+                integers(f"{prefix}_x", [extent and extent.x for extent in extents], pl.Int32),
+                integers(f"{prefix}_y", [extent and extent.y for extent in extents], pl.Int32),
+                integers(f"{prefix}_z", [extent and extent.z for extent in extents], pl.Int32),
             ]
         columns += [
             integers("registers", [a.registers for a in args], pl.Int32),
@@ -548,15 +540,6 @@ class Columns:
     def _payload_ids(self, args: list[Args]) -> pl.Series:
         ids = [None if a.collective is None and a.communicator is None else self._payloads[payload(a)] for a in args]
         return pl.Series("payload_id", ids, dtype=pl.Int32)
-
-
-class _NoExtent:
-    """Stands for a grid or block that was not recorded."""
-
-    x = y = z = None
-
-
-_NO_EXTENT = cast("Triple", _NoExtent())
 
 
 def append(values: list[Any], value: object) -> int:

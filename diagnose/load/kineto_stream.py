@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
@@ -117,7 +117,7 @@ def _unpacked(file: BinaryIO, first: bytes, opened: Opened, name: str, *, owned:
     try:
         packed = _counted(file, first, opened, chunk)
         if first.startswith(b"\x1f\x8b"):
-            yield from _read_ahead(_gunzipped(packed, name))
+            yield from _read_ahead(_bounded(_members(packed), name))
         elif first.startswith((b"PK\x03\x04", b"PK\x05\x06")):
             yield from _unzipped(file, first, opened, name)
         else:
@@ -149,11 +149,6 @@ def _refuse_other_packing(first: bytes, name: str) -> None:
         raise refused(f"{name} is text in UTF-16.", "Convert it to UTF-8; the profiler itself writes UTF-8.")
 
 
-def _gunzipped(packed: Iterator[bytes], name: str) -> Blocks:
-    """Unpack a gzip stream; memory stays at one chunk whatever the ratio."""
-    yield from _bounded(_members(packed), name)
-
-
 def _bounded(blocks: Iterator[tuple[int, bytes]], name: str) -> Blocks:
     """The unpacked blocks that come with the packed bytes so far, while their sum is plausible."""
     written = 0
@@ -171,7 +166,7 @@ def _bounded(blocks: Iterator[tuple[int, bytes]], name: str) -> Blocks:
 
 
 def _members(packed: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Bytes read so far and bytes unpacked, member by member of a gzip stream."""
+    """Bytes read so far and bytes unpacked, member by member of a gzip stream; memory stays at one chunk whatever the ratio."""
     unpacker = _ZLIB.decompressobj(wbits=31)
     seen, between, members = 0, True, 0
     for block in packed:
@@ -238,17 +233,9 @@ def _only_trace(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
 
 def _member_blocks(member: IO[bytes], info: zipfile.ZipInfo, name: str) -> Blocks:
     first = member.read(CHUNK)
-    if first.startswith(b"\x1f\x8b"):
-        yield from _gunzipped(_chain(first, member), name)
-        return
-    yield from _bounded(((max(info.compress_size, 1), block) for block in _chain(first, member)), name)
-
-
-def _chain(first: bytes, member: IO[bytes]) -> Blocks:
-    block = first
-    while block:
-        yield block
-        block = member.read(CHUNK)
+    blocks = chain([first], iter(partial(member.read, CHUNK), b""))
+    packed = first.startswith(b"\x1f\x8b")
+    return _bounded(_members(blocks) if packed else ((max(info.compress_size, 1), block) for block in blocks), name)
 
 
 def last_boundary(data: bytes | bytearray) -> int | None:

@@ -65,8 +65,6 @@ class ParquetSource:
 
     def rows(self, table: str, wanted: Wanted, mapper: Callable[[pl.DataFrame], T]) -> Rows[T]:
         """Slices of a table, see `nsys_tables.Source.rows`."""
-        if not self.columns(table):
-            return Rows()
         present = [name for name in wanted if name in self.columns(table)]
         total = int(self._collect(table, lambda frame: frame.select(pl.len())).item())
         parts, wrong = [], 0

@@ -127,8 +127,6 @@ class SqliteSource:
 
     def rows(self, table: str, wanted: Wanted, mapper: Callable[[pl.DataFrame], T]) -> Rows[T]:
         """Slices of a table, see `nsys_tables.Source.rows`."""
-        if not self.columns(table):
-            return Rows()
         clauses, total = self._slices(table)
         if total < _TWO_CONNECTIONS or len(clauses) < 2:
             done = []

@@ -63,7 +63,7 @@ class Source(Protocol):
         """Column names of a table; empty when it is absent."""
 
     def rows(self, table: str, wanted: Wanted, mapper: Callable[[pl.DataFrame], T]) -> Rows[T]:
-        """`mapper` applied to slices of a table, each with exactly the columns `wanted` (absent ones null).
+        """`mapper` applied to slices of a table that is there, each with exactly the columns `wanted` (absent ones null).
 
         Rows with a value of another type are left out and counted. Slices may be mapped in several threads.
         """
@@ -183,8 +183,6 @@ def process_of(column: str) -> pl.Expr:
 
 def distinct_keys(frame: pl.DataFrame) -> pl.DataFrame:
     """Distinct keys of a slice, each with the first short key that is not null."""
-    if "key" not in frame.columns:
-        return pl.DataFrame(schema=KEYS)
     if "short_key" not in frame.columns:
         return frame.select(pl.col("key").unique(), pl.lit(None, dtype=pl.Int64).alias("short_key"))
     return frame.group_by("key").agg(pl.col("short_key").drop_nulls().first()).select(list(KEYS))

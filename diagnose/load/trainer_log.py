@@ -42,10 +42,9 @@ class LogSpecs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, kw_only=True)
 class LogTokens:
-    """Tokens per step: the median over `iterations` iterations of the log. `source` says in words where they are from."""
+    """Tokens per step: the median over iterations of the log. `source` says in words where they are from, and of how many."""
 
     tokens: float
-    iterations: int
     source: str
 
 
@@ -123,4 +122,4 @@ def _counted(lines: Iterable[str], specs: LogSpecs) -> tuple[dict[int, int], dic
 def _per_step(counts: dict[int, int], each: int, source: str) -> LogTokens:
     """The median increase per iteration, times `each`; a log may leave iterations out."""
     steps = [(after[1] - before[1]) / (after[0] - before[0]) for before, after in pairwise(sorted(counts.items()))]
-    return LogTokens(tokens=float(median(steps) * each), iterations=len(steps), source=f"{source}, median of {len(steps)} iterations")
+    return LogTokens(tokens=float(median(steps) * each), source=f"{source}, median of {len(steps)} iterations")

@@ -206,7 +206,6 @@ class Panel:
     texts: tuple[Text, ...] = ()
     reasons: tuple[str, ...] = ()
     reasons_label: str = ""
-    first_try: str = ""
 
 
 # --- the answer: what every output of a diagnosis begins with, in this order --------------------------------------------
@@ -223,7 +222,7 @@ class Masthead:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A part of the step: its name, colour, amount and percentage as text, and its share, 0..1. `waiting`: compute stood still in it."""
+    """A part of the step: its name, colour, amount and percentage as text, and its share, 0..1."""
 
     key: str
     label: str
@@ -231,7 +230,6 @@ class Part:
     amount: str
     percent: str
     share: float
-    waiting: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -521,8 +519,6 @@ class Section:
     nav: str = ""
     headed: bool = False
     count: int | None = None
-    intro: str = ""
-    level: int = 2
     folded: bool = False
     printed: bool = False
 

@@ -103,6 +103,11 @@ def signed_percent(share: float | None, digits: int = 1) -> str:
     return f"{shown[:2]}{sign}{shown[2:]}" if shown.startswith("<") else f"{sign}{shown}"
 
 
+def bracketed(change: float | None) -> str:
+    """A relative change behind two values: ` (+3.0 %)`; nothing where it is not known."""
+    return "" if change is None else f" ({signed_percent(change)})"
+
+
 def count(value: float | None) -> str:
     """A count with thousands separated; a median between two counts keeps its half."""
     if value is None:

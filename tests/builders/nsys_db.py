@@ -73,8 +73,8 @@ def kernel(
     return (start, end, device, 1, stream, correlation, gpid(pid), name, short, None, 32, 4, 1, 1, 128, 1, 1, 1024, 2048, node)
 
 
-def runtime(start: int, end: int, *, pid: int = PID_A, correlation: int = 1, name: int = 3) -> tuple:
-    return (start, end, 0, gtid(pid, pid), correlation, name, 0)
+def runtime(start: int, end: int, *, pid: int = PID_A, correlation: int = 1) -> tuple:
+    return (start, end, 0, gtid(pid, pid), correlation, 3, 0)
 
 
 def insert(connection: sqlite3.Connection, table: str, rows: Iterable[tuple]) -> None:
@@ -83,7 +83,7 @@ def insert(connection: sqlite3.Connection, table: str, rows: Iterable[tuple]) ->
         connection.executemany(f'INSERT INTO "{table}" VALUES ({", ".join("?" * len(listed[0]))})', listed)
 
 
-def basic(path: Path, *, kernels: Iterable[tuple] | None = None, extra: Iterable[str] = ()) -> Path:
+def basic(path: Path, *, kernels: Iterable[tuple] | None = None) -> Path:
     """One process, three kernels of 100 ns at 1000, 2000 and 3000, launched at 900, 1900 and 2900."""
     with closing(sqlite3.connect(path)) as connection:
         for statement in (KERNEL, RUNTIME, STRINGS, META, START):
@@ -94,7 +94,5 @@ def basic(path: Path, *, kernels: Iterable[tuple] | None = None, extra: Iterable
         insert(connection, "CUPTI_ACTIVITY_KIND_RUNTIME", [runtime(1000 * i - 100, 1000 * i - 90, correlation=i) for i in (1, 2, 3)])
         insert(connection, "META_DATA_EXPORT", [("EXPORT_SCHEMA_VERSION", "3.25.0"), ("EXPORT_PRODUCT_VERSION", "2026.2.1.210")])
         insert(connection, "TARGET_INFO_SESSION_START_TIME", [(1_700_000_000_000_000_000, "", "")])
-        for statement in extra:
-            connection.execute(statement)
         connection.commit()
     return path

@@ -19,10 +19,6 @@ from diagnose.measure.buckets.classify import families, op_kinds
 
 HERE = Path(__file__).parent
 RULES = HERE.parents[1] / "trace_rules"
-CORPORA = {
-    HERE.parent / "measure" / "buckets" / "kernel_names.tsv": 1,
-    HERE.parent / "kernels" / "open.tsv": 1,
-}  # and the column of the name
 GROUP = re.compile(r"\((\?[a-zA-Z]*:|\?P?<\w+>|\?<?[=!])?")
 FLAGS = re.compile(r"\(\?[a-z]+\)")
 CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]")

@@ -28,7 +28,7 @@ def bridge(iteration: int, samples: int, batch: int = 256) -> str:
 
 def test_tokens_of_a_step_follow_from_tokens_or_samples_of_iterations_counted_once(tmp_path: Path) -> None:
     found = tokens_per_step(written(tmp_path, [bridge(number, 256 * number) for number in range(1, 9)]), 4096)
-    assert (found.tokens, found.iterations) == (256 * 4096, 7)
+    assert (found.tokens, found.source.endswith("median of 7 iterations")) == (256 * 4096, True)
     assert "padding included" in found.source
     found = tokens_per_step(written(tmp_path, [bridge(number, 64 * number, 64) for number in (10, 20, 30)]), 8192)
     assert found.tokens == 64 * 8192
@@ -38,7 +38,7 @@ def test_tokens_of_a_step_follow_from_tokens_or_samples_of_iterations_counted_on
     first = [bridge(number, 32 * number, 32) for number in range(1, 6)]
     again = [bridge(number, 32 * number, 32) for number in range(3, 9)]
     found = tokens_per_step(written(tmp_path, first + again), 1024)
-    assert (found.tokens, found.iterations) == (32 * 1024, 7)
+    assert (found.tokens, found.source.endswith("median of 7 iterations")) == (32 * 1024, True)
 
 
 @for_each(

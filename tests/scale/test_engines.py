@@ -136,27 +136,16 @@ def test_a_worker_with_another_version_or_other_rules_is_refused(ranks: Ranks, e
 
 
 @pytest.mark.deep
-def test_a_killed_worker_changes_nothing_but_the_log(ranks: Ranks, each_engine: Make) -> None:
-    traces = ranks("a", "b", "victim", "c", "d")
+@for_each("names", "a b victim c d", "a victim-1 b victim-2 c")
+def test_killed_workers_change_nothing(ranks: Ranks, each_engine: Make, names: str) -> None:
+    traces = ranks(*names.split())
+    victims = [path for path in traces if path.name.startswith("victim")]
     expected = encode(diagnose(traces))
-    log: list[str] = []
-    killer = Killer(traces[2])
+    killer = Killer(*victims)
     killer.start()
-    found = diagnose(traces, engine=each_engine(tasks.held), notice=log.append)
+    found = diagnose(traces, engine=each_engine(tasks.held))
     killer.join(10)
-    assert len(killer.killed) == 1
-    assert encode(found) == expected
-
-
-@pytest.mark.deep
-def test_two_killed_workers_change_nothing(ranks: Ranks, engine: Make) -> None:
-    traces = ranks("a", "victim-1", "b", "victim-2", "c")
-    expected = encode(diagnose(traces))
-    killer = Killer(traces[1], traces[3])
-    killer.start()
-    found = diagnose(traces, engine=engine(tasks.held))
-    killer.join(10)
-    assert len(killer.killed) == 2
+    assert len(killer.killed) == len(victims)
     assert encode(found) == expected
 
 

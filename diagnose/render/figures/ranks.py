@@ -68,7 +68,7 @@ def heat(ranks: Ranks) -> Heat | None:
     labels: list[str] = []
     starts: list[tuple[str, int]] = []
     columns: dict[str, list[Work]] = {bucket: [] for survey in ranks.survey for bucket in survey.buckets}
-    for name, _, places in rank_story.grouped(ranks):
+    for name, places in rank_story.grouped(ranks):
         shown = [place for place in places if place in kept]
         starts.append((name, len(labels)))
         labels += [names[place] for place in shown]
@@ -136,7 +136,7 @@ def heat_map(document: Diagnosis, found: Heat) -> Figure:
 def strip_places(ranks: Ranks, most: int) -> list[int]:
     """Places in the survey of the ranks whose steps are drawn, group by group."""
     kept = set(rank_story.chosen_places(ranks, most))
-    return [place for _, _, places in rank_story.grouped(ranks) for place in places if place in kept and ranks.survey[place].steps]
+    return [place for _, places in rank_story.grouped(ranks) for place in places if place in kept and ranks.survey[place].steps]
 
 
 def _numbers(ranks: Ranks, places: Sequence[int]) -> list[int]:

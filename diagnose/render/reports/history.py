@@ -84,8 +84,8 @@ def _crept(document: History, line: HistoryTrend) -> str:
 
 
 def _change(document: History, step: HistoryStep | HistoryTrend) -> str:
-    relative = "" if step.relative is None else f" ({units.signed_percent(step.relative)})"
-    return f"{story.metric(document.metric)} {value(step.base, document.unit)} → {value(step.new, document.unit)}{relative}"
+    moved = f"{value(step.base, document.unit)} → {value(step.new, document.unit)}"
+    return f"{story.metric(document.metric)} {moved}{units.bracketed(step.relative)}"
 
 
 def _where(step: HistoryStep) -> str:

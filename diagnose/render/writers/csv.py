@@ -100,8 +100,6 @@ def _walk(record: type, path: tuple[str, ...], steps: tuple[Step, ...], outer: t
         if holds == "" or inner.__name__ in _BY_COLUMN or (record.__name__ == "Timeline" and field.name in _THINNED):
             continue
         own = _columns(inner, "") if _is_record(inner) else ("value",)
-        if not own and not _is_record(inner):
-            continue
         named = ("name", *own) if holds == "map" else own
         step = Step(field.name, holds, _keys(named) if holds != "one" else (), _singular(field.encode_name))
         way = (*steps, step)

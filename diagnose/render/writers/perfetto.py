@@ -158,18 +158,15 @@ def _finding(finding: Finding, length: int) -> Iterator[Slice]:
         yield Slice(start, duration, name, "finding", args | {"place": f"{place} of {len(spans)}"})
 
 
-def _joined(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Their union."""
-    reach: tuple[int, int] | None = None
+    found: list[tuple[int, int]] = []
     for start, end in sorted(spans):
-        if reach is not None and start <= reach[1]:
-            reach = (reach[0], max(end, reach[1]))
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
         else:
-            if reach is not None:
-                yield reach
-            reach = (start, end)
-    if reach is not None:
-        yield reach
+            found.append((start, end))
+    return found
 
 
 # --- tracks of the trace ----------------------------------------------------------------------------------------------
@@ -240,19 +237,12 @@ def _launches(
 ) -> Iterator[tuple[str, Point, Point]]:
     """From each call to what it launched."""
     host = shown.host
-    for op, call in enumerate(() if host is None else host.launched_by):
-        if (
-            host is not None
-            and call is not None
-            and host.call_start_ns[call] <= columns.start_ns[op]
-            and shown.start_ns + host.call_start_ns[call] >= 0
-        ):
-            (thread, at), (stream, slot) = calls[call], operations[op]
-            yield (
-                LAUNCH,
-                Point(first_thread + thread, at, host.call_start_ns[call]),
-                Point(first_stream + stream, slot, columns.start_ns[op]),
-            )
+    if host is None:
+        return
+    for (stream, slot), call, start in zip(operations, host.launched_by, columns.start_ns, strict=True):
+        if call is not None and -shown.start_ns <= host.call_start_ns[call] <= start:
+            thread, at = calls[call]
+            yield LAUNCH, Point(first_thread + thread, at, host.call_start_ns[call]), Point(first_stream + stream, slot, start)
 
 
 def _waits(columns: TimelineColumns, operations: Sequence[tuple[int, int]], first_stream: int) -> Iterator[tuple[str, Point, Point]]:

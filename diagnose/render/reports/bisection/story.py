@@ -73,8 +73,8 @@ def title_of(document: Bisection, culprit: Culprit) -> str:
 
 def change_of(document: Bisection, culprit: Culprit) -> str:
     """How the metric moved with a step."""
-    relative = "" if culprit.relative is None else f" ({units.signed_percent(culprit.relative)})"
-    return f"{metric(document.metric)} {value(culprit.base, document.unit)} → {value(culprit.new, document.unit)}{relative}"
+    moved = f"{value(culprit.base, document.unit)} → {value(culprit.new, document.unit)}"
+    return f"{metric(document.metric)} {moved}{units.bracketed(culprit.relative)}"
 
 
 def origin(culprit: Culprit) -> str:
@@ -91,9 +91,7 @@ def compared(culprit: Culprit) -> str:
 
 
 def among(document: Bisection, culprit: Culprit, most: int = 30) -> str:
-    """The candidates that could be it; empty where it is one."""
-    if not culprit.among:
-        return ""
+    """The candidates that could be it, where they are several."""
     names = [short(label) for label in (*culprit.among, culprit.label)]
     return (
         f"It is one of {units.listed(names, most)}. The {document.kind} among them could not be measured, or their captures did not decide."

@@ -156,22 +156,24 @@ def runs(effect: Effect) -> str:
 
 def movement(effect: Effect) -> str:
     """How the metric moved, as one phrase without a verdict."""
-    relative = f" ({units.signed_percent(effect.relative)})" if effect.relative is not None else ""
-    return f"{metric(effect.metric)} {value(effect.base, effect.unit)} → {value(effect.new, effect.unit)}{relative}"
+    return f"{metric(effect.metric)} {_levels(effect)}{units.bracketed(effect.relative)}"
+
+
+def _levels(effect: Effect) -> str:
+    return f"{value(effect.base, effect.unit)} → {value(effect.new, effect.unit)}"
 
 
 def effect_lines(document: Comparison) -> list[tuple[str, str]]:
     """The effect with its interval and noise: label and text, one line each."""
     effect = document.effect
-    relative = "" if effect.relative is None else f" ({units.signed_percent(effect.relative)})"
     interval = units.NOT_MEASURED
     if effect.low is not None and effect.high is not None:
         interval = f"{signed(effect.low, effect.unit)} to {signed(effect.high, effect.unit)}"
     p_value = "not possible" if effect.p_value is None else "p < 0.0001" if effect.p_value < 0.0001 else f"p = {effect.p_value:.4f}"
     normalised = document.comparability.normalised
     return [
-        (metric(effect.metric), f"{value(effect.base, effect.unit)} → {value(effect.new, effect.unit)}"),
-        ("difference of levels", f"{signed(effect.delta, effect.unit)}{relative}"),
+        (metric(effect.metric), _levels(effect)),
+        ("difference of levels", f"{signed(effect.delta, effect.unit)}{units.bracketed(effect.relative)}"),
         (f"{effect.level * 100:.0f} % interval of it", interval),
         ("runs and samples", runs(effect)),
         ("noise between runs", _between(effect)),

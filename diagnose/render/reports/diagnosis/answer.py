@@ -216,7 +216,6 @@ def bar(document: Diagnosis) -> r.Bar:
             amount=amount,
             percent=percent,
             share=ns / step.window_ns,
-            waiting=not key.startswith(_COMPUTE),
         )
         for (key, ns), amount, percent in zip(amounts.items(), shown, percents, strict=True)
     )

@@ -11,7 +11,7 @@ from itertools import groupby
 from statistics import median
 
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.document.ranks import Late, LikeGroup, Ranks, RankSurvey
+from diagnose.document.ranks import Late, Ranks, RankSurvey
 from diagnose.render import units, words
 from diagnose.render.report import Point, Points
 from diagnose.render.reports.diagnosis import tables
@@ -53,14 +53,13 @@ def labels(ranks: Ranks) -> list[str]:
     return found
 
 
-def grouped(ranks: Ranks) -> list[tuple[str, LikeGroup | None, list[int]]]:
-    """Name, group and places in the survey of every like group, in the document's order; groups that only the survey names come last."""
-    known = {one.id: one for one in ranks.groups}
-    places: dict[str, list[int]] = {name: [] for name in known}
+def grouped(ranks: Ranks) -> list[tuple[str, list[int]]]:
+    """Name and places in the survey of every like group, in the document's order; groups that only the survey names come last."""
+    places: dict[str, list[int]] = {one.id: [] for one in ranks.groups}
     for place, one in enumerate(ranks.survey):
         places.setdefault(one.group, []).append(place)
     return [
-        (name, known.get(name), sorted(mine, key=lambda place: (ranks.survey[place].rank, ranks.survey[place].device)))
+        (name, sorted(mine, key=lambda place: (ranks.survey[place].rank, ranks.survey[place].device)))
         for name, mine in places.items()
         if mine
     ]
@@ -103,7 +102,7 @@ def chosen_places(ranks: Ranks, most: int) -> list[int]:
     first = [place for place, one in enumerate(survey) if one.rank == ranks.slowest]
     first += [place for place, one in enumerate(survey) if one.rank in told]
     place_of = {id(one): place for place, one in enumerate(survey)}
-    paces = [by_pace([survey[place] for place in mine]) for _, _, mine in grouped(ranks)]
+    paces = [by_pace([survey[place] for place in mine]) for _, mine in grouped(ranks)]
     slowest = [place_of[id(one)] for one in by_pace([pace[0] for pace in paces if pace])]
     fastest = [place_of[id(pace[-1])] for pace in paces if len(pace) > 1]
     rest = [place_of[id(one)] for one in by_pace(survey)]
@@ -119,7 +118,7 @@ def compared(ranks: Ranks) -> tuple[int, int] | None:
     if len(ranks.survey) < 2:
         return None
     place = next((place for place, one in enumerate(ranks.survey) if one.rank == ranks.slowest), 0)
-    mine = next(places for _, _, places in grouped(ranks) if place in places)
+    mine = next(places for _, places in grouped(ranks) if place in places)
     others = [ranks.survey[other] for other in (mine if len(mine) > 1 else range(len(ranks.survey))) if other != place]
     paced = by_pace(others) or others
     middle_one = paced[len(paced) // 2]

@@ -87,7 +87,7 @@ def survey(document: Diagnosis, ranks: Ranks, most: int = MOST_RANKS) -> Table:
     late = {one.rank for one in ranks.late if one.rank is not None}
     rows: list[Row] = []
     left_groups = 0
-    for name, _, places in story.grouped(ranks):
+    for name, places in story.grouped(ranks):
         mine = [place for place in places if place in shown]
         if not mine:
             left_groups += 1

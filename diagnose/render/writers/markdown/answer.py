@@ -56,8 +56,6 @@ class _Written:
                     yield Piece(worth=84, lines=("\n```sh", *shown, "```"))
                 if commands.closing:
                     yield Piece(worth=50, lines=(f"\n<sub>{self.text(commands.closing)}</sub>",))
-            case _:
-                pass
 
     def _bar(self, bar: r.Bar) -> Iterator[Piece[str]]:
         if not bar.parts:

@@ -109,8 +109,6 @@ def _behind(blocks: Sequence[r.Block]) -> Iterator[tuple[str, str]]:
                 yield points.name, _details(f"{points.name.capitalize()}: {points.title}", _points(points))
             case r.Listing(texts=texts):
                 yield block.name, _folded(block.name, len(texts), _listed(texts))
-            case _:
-                pass
 
 
 def _details(title: str, content: str) -> str:

@@ -83,8 +83,6 @@ class _Written:
                 yield from self._remarks(remarks)
             case r.Commands() as commands:
                 yield from self._commands(commands)
-            case _:
-                pass
 
     def _wrapped(self, *spans: tuple[str, str], left: int = 0, hang: int = 0) -> tuple[Words, ...]:
         """Spans as lines, indented by `left`, from the second on by `hang` more."""

@@ -196,8 +196,6 @@ def _content(block: r.Block, heading: str, width: int) -> Iterator[RenderableTyp
             yield _indented([_pairs(pairs)], 1)
         case r.Lines(texts=texts):
             yield _indented([Words(_shown(text), style="cyan") for text in texts], 1)
-        case _:
-            pass
 
 
 def _text(text: r.Text, left: int) -> RenderableType:
