@@ -91,7 +91,9 @@ def host_work(pieces: pl.DataFrame, shadowed: pl.DataFrame, compute: pl.DataFram
         work.select("index", "op", "start", "cause", LENGTH.alias("length"))
         .join(hidden, on="start", how="left")
         .join(paused, on=["index", "op"], how="left", nulls_equal=True)
-        .with_columns((pl.col("length") - pl.col("hidden").fill_null(0)).alias("ns"), pl.col("pause", "recurs", "opens").fill_null(value=False))
+        .with_columns(
+            (pl.col("length") - pl.col("hidden").fill_null(0)).alias("ns"), pl.col("pause", "recurs", "opens").fill_null(value=False)
+        )
         .sort("start")
     )
 
