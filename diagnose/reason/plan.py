@@ -41,7 +41,8 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None, 
 
     Of what holds too little to judge nothing is planned.
 
-    A fix in `numerics` is no equal alternative of one that computes the same: it stands in a plan only as the first of its finding.
+    A fix in `numerics` is no equal alternative of one that computes the same: it stands in a plan only as the first of its finding, or
+    beside a first that only looks.
     """
     if verdict.dominant_wall is None and verdict.cause is None:
         return ()
@@ -62,7 +63,7 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None, 
         new = [
             fix
             for place, fix in enumerate(sure)
-            if fix.id not in taken and (place == 0 or (fix.phase != _LOOKING and fix.id not in numerics))
+            if fix.id not in taken and (place == 0 or (fix.phase != _LOOKING and (sure[0].phase == _LOOKING or fix.id not in numerics)))
         ][: 1 + MOST_INSTEAD]
         if new:
             steps += [_step(fix, finding, None if place == 0 else new[0].id) for place, fix in enumerate(new)]
