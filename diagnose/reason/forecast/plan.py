@@ -214,7 +214,8 @@ def _with_forecast(
         return structs.replace(step, no_forecast=f"It does not go together with {' and '.join(one.id for one in chosen)}.")
     if not replays.affordable([*chosen, question]):
         return structs.replace(step, no_forecast=NOT_HERE)
-    least = max(NOTHING * sum(replays.now.lengths), NEXT_TO_NOTHING * (step.bound_ns or 0) * len(replays.now.lengths))
+    bound = (step.bound_ns or 0) * len(replays.now.lengths) if step.instead_of is None else 0
+    least = max(NOTHING * sum(replays.now.lengths), NEXT_TO_NOTHING * bound)
     if _saves(replays, [*chosen, question]) - _saves(replays, chosen) <= least:
         return structs.replace(step, no_forecast=WINS_NOTHING)
     found = forecast_of(replays, [*chosen, question])
