@@ -341,13 +341,14 @@ def _long_steps(one: DeviceMeasure) -> dict[str, FactValue]:
 
 
 PAUSES_NAMED = 3
+PAUSE_NAMED = 0.05  # of the long pauses: what holds less of them is no place where most of them are; this project's choice
 UNEXPLAINED_NAMED = 0.05  # of the time without a known cause: a call that held the host for less tells nothing; this project's choice
 
 
 def _pauses(one: DeviceMeasure) -> str | None:
     """The calls and ranges that take most of the long pauses, with their time per step; None where nothing names them."""
     named = one.causes.host.filter(pl.col("pause")).group_by("name").agg(pl.col("ns").sum()).sort("ns", "name", descending=[True, False])
-    return _calls_told(one, named) or None
+    return _calls_told(one, named.filter(pl.col("ns") >= PAUSE_NAMED * pl.col("ns").sum())) or None
 
 
 def _unexplained(one: DeviceMeasure) -> str | None:

@@ -147,9 +147,9 @@ class FixReader:
 
         In the keys of the frameworks that are known, and in general words where the fix has none of these keys.
 
-        A condition that nobody can decide leaves a change in, for a reader to weigh; but not a variable that goes with settings of a
-        framework which is not known to be there, and without a job file nothing whose condition only that would decide, where
-        something else of the fix is certain.
+        A condition that nobody can decide leaves a change in, for a reader to weigh; but not a setting to leave out that the job file
+        does not give, nor a variable that goes with settings of a framework which is not known to be there, and without a job file
+        nothing whose condition only that would decide, where something else of the fix is certain.
         """
         here = {one.framework for one in spec.changes} & set(self.context.frameworks)
         beside = set(BESIDE_FRAMEWORKS) - ({GENERAL} if here else set())
@@ -163,7 +163,19 @@ class FixReader:
         held = None if change.only is None else self.context.holds(change.only)
         if change.only is None or held is not None:
             return held is not False
+        if change.op == "unset" and self._not_given(change.only):
+            return False
         return framework_known or change.framework != ENVIRONMENT
+
+    def _not_given(self, condition: str) -> bool:
+        """Whether there is a job file, and it gives none of the settings that a condition asks for."""
+        job, names = self.context.job, self.context.rulebook.expression(condition).names
+        asked = [name.removeprefix("job_") for name in names]
+        return (
+            job is not None
+            and all(name.startswith("job_") for name in names)
+            and not any(job.get(name) is not None or name in job.unresolved for name in asked)
+        )
 
     def decide(self, spec: FixSpec) -> Verdicts:
         """Every condition of one fix, decided; what asks for settings of a framework only where one is known."""

@@ -40,7 +40,8 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) 
 
     Of what holds too little to judge nothing is planned.
 
-    A fix that changes what is computed is no equal alternative of one that doesn't: it stands in a plan only as the first of its finding.
+    A fix that changes what is computed is no equal alternative of one that doesn't: it stands in a plan only as the first of its finding,
+    or beside a first that only looks.
     """
     if verdict.dominant_wall is None and verdict.cause is None:
         return ()
@@ -59,7 +60,9 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) 
         if any(fix.id in taken for fix in sure[:1]):
             continue  # what the first fix wins here too is told with it
         new = [
-            fix for place, fix in enumerate(sure) if fix.id not in taken and (place == 0 or (fix.phase != _LOOKING and not fix.numerics))
+            fix
+            for place, fix in enumerate(sure)
+            if fix.id not in taken and (place == 0 or (fix.phase != _LOOKING and (sure[0].phase == _LOOKING or not fix.numerics)))
         ][: 1 + MOST_INSTEAD]
         if new:
             steps += [_step(fix, finding, None if place == 0 else new[0].id) for place, fix in enumerate(new)]

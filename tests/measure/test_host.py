@@ -351,6 +351,15 @@ def test_a_long_pause_goes_by_what_covers_it(one: Scene, shares: tuple[int, int,
     assert found["sync_restart_ns"] == 0
 
 
+def test_a_place_of_hardly_any_of_the_long_pauses_is_not_told() -> None:
+    """60 ms in one range and 2.5 ms in another are no two places where most of it is. Usual is a host that is late by 0.1 ms."""
+    starts = [0, MS, 2_100_000, 63 * MS, 66_500_000, 67_600_000, 68_700_000]
+    gemms = [run("gemm", start, start + MS, max(start - 1, 0)) for start in starts]
+    found = facts_of(scene(gemms, (*over("save", 4, 63), *over("log", 64, 66))))
+    assert found["host_gap_excess_ns"] == 62_400_000
+    assert found["host_pauses"] == "save (59.90 ms)"
+
+
 @pytest.mark.parametrize(("text", "cause"), [("aten::add", "python"), ("train.py(12): step", "python"), ("solve", "host")])
 def test_python_is_said_only_where_python_runs(text: str, cause: str) -> None:
     (measured,) = paused(spans=over(text, 0, 1)).measure()

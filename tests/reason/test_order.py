@@ -149,6 +149,17 @@ def test_what_changes_the_numerics_is_no_equal_alternative() -> None:
     assert not {one.fix for one in plan_of(found, said, 100_000_000) if one.instead_of is not None} & numerics
 
 
+def test_what_changes_the_numerics_stands_beside_a_first_that_only_looks() -> None:
+    """Where all overlap of gradients is on, fewer bytes are all that a job could change: not only the search for a late rank is told."""
+    given = facts(data_parallel_blocking_ns=40_000_000, data_parallel_blocking_share=0.4, **H100, **NCCL)
+    overlapped = job(ddp__overlap_grad_reduce=True, ddp__overlap_param_gather=True, ddp__grad_reduce_in_fp32=True)
+    walls = bounds(given, BOOK)
+    found, _ = find(given, job=overlapped, rulebook=BOOK, walls=walls)
+    said = verdict(walls, given, BOOK, findings=found)
+    steps = plan_of(found, said, 100_000_000)
+    assert [(one.fix, one.instead_of) for one in steps[:2]] == [("COM-20", None), ("COM-12", "COM-20")]
+
+
 def test_of_what_holds_too_little_to_judge_nothing_is_planned() -> None:
     cold: dict[str, FactValue] = {
         "start_up_only": True,

@@ -115,6 +115,13 @@ def test_without_a_job_file_nothing_is_applicable_but_the_trace_decides_what_it_
     assert [one.key for one in fix("HOST-02", None, foreign).changes] == ["CUDA graphs"], "it goes with a job's settings"
 
 
+def test_a_flag_that_a_job_does_not_give_is_nothing_to_leave_out() -> None:
+    script = "torchrun pretrain_gpt.py --num-layers 2 --num-experts 8 --no-rope-fusion\n"
+    changed = [one.key for one in fix("CMP-04", parse_job(script, source="job.sh")).changes]
+    assert "--no-rope-fusion" in changed
+    assert not {"--no-bias-swiglu-fusion", "--no-masked-softmax-fusion", "--no-gradient-accumulation-fusion"} & set(changed)
+
+
 def test_what_runs_in_the_trace_is_on_whatever_the_job_file_says() -> None:
     fused = facts(permutation_kernels_per_step=36, fused_permutation_kernels_per_step=30)
     apart = facts(permutation_kernels_per_step=36, fused_permutation_kernels_per_step=0)

@@ -513,6 +513,16 @@ def test_other_ranks_than_the_captured_one_are_asked_for(demo: Diagnosis, rank: 
     assert f"Capture ranks {wanted} in the same steps" in " ".join(answer.remarks(alone).texts)
 
 
+@for_each("stages, wanted", (4, "1, 5, 9, 13"), (3, "0, 1, 8"), (16, "0, 1, 8"))
+def test_where_the_pipeline_is_waited_for_most_a_rank_of_each_stage_is_asked_for(demo: Diagnosis, stages: int, wanted: str) -> None:
+    """Not where stages do not divide the ranks, nor of very many."""
+    assert demo.identity is not None
+    most = structs.replace(demo.communication[0], kind="pipeline", blocking_ns=10**12)
+    identity = structs.replace(demo.identity, rank=1, gpus=16, ranks_captured=1, layout={"PP": stages})
+    alone = structs.replace(demo, ranks=None, communication=(*demo.communication, most), identity=identity)
+    assert f"Capture ranks {wanted} in the same steps" in " ".join(answer.remarks(alone).texts)
+
+
 def test_a_trace_of_recompute_has_no_row_of_its_own(demo: Diagnosis) -> None:
     assert answer.bar(recomputing(demo, forward=10_000, backward=20_000)) == answer.bar(demo)
 

@@ -17,7 +17,6 @@ HOST_WORK = ("gc", "loading", "message_passing", "launch", "python", "host")
 PLAIN_WORK = ("launch", "python", "host")  # no range tells more of it
 LONG_NS = 1_000_000  # this project's choice: a pause, or a launching call, is long from here on
 _PASSES = {"forward": 0, "backward": 1, "recompute": 1}
-_PHASES = {**_PASSES, "optimizer": 2}
 LAYER_KERNELS = 4  # this project's choice: fewer kernels that compute are no layer
 UNUSUAL = 20  # this project's choice: a pause is that many times as long as the median launch of compute is late
 LENGTH = pl.col("end") - pl.col("start")
@@ -47,8 +46,7 @@ def pauses(pieces: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
 
 def _before_passes(found: pl.DataFrame, compute: pl.DataFrame, steps: int) -> pl.DataFrame:
     """The pauses (index, op) between another phase and a forward pass, where half of the steps at least have such."""
-    phase = pl.col("phase").replace_strict(_PHASES, default=None, return_dtype=pl.Int8)
-    begun = (phase.backward_fill() == 0) & (phase.shift(1).forward_fill().fill_null(-1) != 0)
+    begun = (pl.col("phase").backward_fill() == "forward") & pl.col("phase").shift(1).forward_fill().ne_missing("forward")
     opening = found.join(compute.filter(begun).select("op"), on="op").select("index", "op")
     return opening.filter((steps > 1) & (2 * opening["index"].n_unique() >= steps))
 

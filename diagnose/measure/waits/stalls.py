@@ -509,7 +509,7 @@ def _followers(pieces: pl.DataFrame) -> pl.DataFrame:
     """Of each gap: blocking by others after transport, as far as they could have run beside something else without the transport.
 
     That is as long as the transport had run before the gap began, beside compute, and as long as the host still worked in the gap after it
-    had issued them.
+    had issued them; and no longer than the transport had run when the first of them began, for without it they come no earlier than that.
     """
     gap = ["index", "op"]
     moved = pieces.filter("transport").select(gap).unique()
@@ -530,9 +530,10 @@ def _followers(pieces: pl.DataFrame) -> pl.DataFrame:
             (pl.col("start").min() - pl.col("began").filter("transport").min()).clip(0, None).fill_null(0).alias("ahead"),
             pl.when(pl.col("after").first().is_not_null()).then(worked.sum()).otherwise(0).alias("beside"),
             pl.col("ns").filter("follows").sum().alias("behind"),
+            (pl.col("start").filter("follows").min() - pl.col("began").filter("transport").min()).clip(0, None).alias("earlier"),
         )
     )
-    followed = pl.min_horizontal(pl.col("ahead") + pl.col("beside"), "behind")
+    followed = pl.min_horizontal(pl.col("ahead") + pl.col("beside"), "behind", "earlier")
     return by_gap.group_by("index").agg(followed.sum().alias("transport_follow_ns"))
 
 

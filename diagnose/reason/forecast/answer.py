@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -15,11 +16,12 @@ from diagnose.measure.replay.excerpt import part
 from diagnose.measure.replay.graph import Graph
 from diagnose.model.vocabulary import CAPTURE
 from diagnose.reason.context import Context, make_context
+from diagnose.reason.findings import FixReader
 from diagnose.reason.forecast.categories import drawn
 from diagnose.reason.forecast.configured import as_configured
 from diagnose.reason.forecast.outcome import Replays, asked, categories_of, ingredients_of, per_step, sequence, steps_of
 from diagnose.reason.forecast.plan import Compatible, Search, search
-from diagnose.reason.forecast.questions import Free, Question, fix_question, free_questions, rank_questions
+from diagnose.reason.forecast.questions import Free, Question, fix_question, free_questions, note_of, rank_questions
 from diagnose.reason.forecast.ranks import middle_in_step
 
 SHORT = 10  # ms below which a forecast is told in tenths, however wide it is: 1 to 2 ms would hide what is told
@@ -49,7 +51,7 @@ def answer(
     with, or why they can't be. Raises UsageError for a question that can't be understood.
     """
     context = context_of(diagnosis, job, knowledge)
-    own = [fix_question(key, context, diagnosis.findings) for key in dict.fromkeys(fixes)]
+    own = _together([fix_question(key, context, diagnosis.findings) for key in dict.fromkeys(fixes)], context)
     of_ranks, rest = rank_questions(free or Free(), met, diagnosis.ranks, knowledge.buckets)
     own += [*of_ranks, *free_questions(rest, context, knowledge.forecast, diagnosis.walls)]
     if free is not None and free.no_wait and isinstance(met, Met) and not plan:
@@ -73,6 +75,20 @@ def answer(
         own += found.chosen
         refused += _without(found, replays)
     return _answered(diagnosis, replays, open_, own, refused, found, whole.steps.height)
+
+
+def _together(alone: Sequence[Question], context: Context) -> list[Question]:
+    """These fixes, of which one that is blocked alone is asked again as it is with the others on: they may clear its way."""
+    together = Compatible(context)
+
+    def beside_others(one: Question) -> Question:
+        others = [other.id for other in alone if other.id != one.id]
+        if one.state != "blocked" or not others:
+            return one
+        fix = FixReader(context=together.after(others)).fix(context.rulebook.fixes[one.id])
+        return one if fix.state == "blocked" else dataclasses.replace(one, state=fix.state, note=note_of(fix))
+
+    return [beside_others(one) for one in alone]
 
 
 def _shown(diagnosis: Diagnosis, graph: Graph) -> Diagnosis:

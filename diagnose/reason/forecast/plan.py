@@ -21,6 +21,7 @@ from diagnose.reason.patch import after_all, framework_of, plan
 
 NOT_HERE = "More than a report replays by itself; `diagnose whatif` does."
 NOTHING = 0.0005  # of the step: less is not seen in a figure with tenths of a per cent
+NEXT_TO_NOTHING = 0.01  # of its bound: a step that wins less does not do what it is in the plan for
 FAR_BELOW = 0.5  # of its bound: a step that wins less says what becomes of the time, where that can be told
 
 
@@ -213,7 +214,9 @@ def _with_forecast(
         return structs.replace(step, no_forecast=f"It does not go together with {' and '.join(one.id for one in chosen)}.")
     if not replays.affordable([*chosen, question]):
         return structs.replace(step, no_forecast=NOT_HERE)
-    if _saves(replays, [*chosen, question]) - _saves(replays, chosen) <= NOTHING * sum(replays.now.lengths):
+    bound = (step.bound_ns or 0) * len(replays.now.lengths) if step.instead_of is None else 0
+    least = max(NOTHING * sum(replays.now.lengths), NEXT_TO_NOTHING * bound)
+    if _saves(replays, [*chosen, question]) - _saves(replays, chosen) <= least:
         return structs.replace(step, no_forecast=WINS_NOTHING)
     found = forecast_of(replays, [*chosen, question])
     before = forecast_of(replays, chosen) if chosen else None

@@ -113,7 +113,7 @@ def fix_question(key: str, context: Context, findings: Sequence[Finding]) -> Que
         published=fix.expected,
         verify=spec.verify,
         cost=spec.cost,
-        note=_note(fix),
+        note=note_of(fix),
         bounds={one.id: one.bound_ns for one in answered if one.bound_ns is not None},
         ceilings=_ceilings({*spec.walls, *(one.wall for one in answered)}, context),
     )
@@ -138,7 +138,8 @@ def known_fix(key: str, rulebook: Rulebook) -> str:
     raise UsageError(f"--fix {key}: no fix has this id.{meant}", effect=_NOTHING, next_step="`diagnose rules` lists all fixes.")
 
 
-def _note(fix: Fix) -> str:
+def note_of(fix: Fix) -> str:
+    """Why a fix is not to be had, or not any more; empty where it is."""
     if fix.state == "already_on":
         return "It is on already."
     if fix.state == "blocked":

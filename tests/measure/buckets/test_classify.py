@@ -183,6 +183,12 @@ def test_phase_of_a_generic_kernel(taxonomy: Taxonomy):
     assert [(ops, one.phase) for (ops, _), one in zip(phases, found, strict=True)] == phases
 
 
+def test_softmax_of_scores_that_stand_in_memory_is_softmax(taxonomy: Taxonomy):
+    """Megatron's fused scale, mask and softmax runs between two products, as any softmax of attention that is computed step by step."""
+    kernel = "void transformer_engine::scaled_upper_triang_masked_softmax_warp_forward<__nv_bfloat16, __nv_bfloat16, float, 0>(int)"
+    assert rows(trace_of([Launch(name=kernel, at=0)]), taxonomy, "bucket", "operation") == [("attention", "softmax")]
+
+
 def test_every_operation_gets_a_class_in_order(taxonomy: Taxonomy):
     launches = [
         Launch(name=GEMM, at=0),

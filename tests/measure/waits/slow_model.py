@@ -253,6 +253,7 @@ def _of_gap(case: Case, gap: list[int]) -> dict[str, int]:
     moved = [moment for moment, cause in causes.items() if cause == "blocking transport"]
     ahead = max((gap[0] - op.start for moment in moved if (op := told[moment][1]) is not None), default=0)
     followers = {moment: op for moment, (_, op) in told.items() if moved and moment > moved[0] and op is not None and moment not in moved}
+    earlier = min(followers, default=0) - min((op.start for moment in moved if (op := told[moment][1]) is not None), default=0)
     issued = min((op.issued for op in followers.values() if op.issued is not None), default=None)
     beside = sum(1 for moment in gap if issued is not None and moment >= issued and causes[moment] in HOST_CAUSES)
     consumer = _next_compute(case, gap[0]) or _closing(case)
@@ -278,7 +279,7 @@ def _of_gap(case: Case, gap: list[int]) -> dict[str, int]:
         "launch_handover_ns": len(idle) if late else 0,
         "transport_handover_ns": after if "blocking transport" in causes.values() else 0,
         "host_copy_handover_ns": len(idle) if "blocking copy" in causes.values() else 0,
-        "transport_follow_ns": min(len(followers), max(ahead, 0) + beside),
+        "transport_follow_ns": min(len(followers), max(ahead, 0) + beside, max(earlier, 0)),
         "transport_restart_ns": min(restart(through_host("transport")), len(through_host("transport"))),
         "host_copy_restart_ns": min(restart(through_host("copy")), len(through_host("copy"))),
     }

@@ -213,6 +213,14 @@ def test_what_follows_an_exchange_that_ran_ahead_of_the_gap_goes_with_it(began: 
     assert found.get("transport_follow", 0) == follow
 
 
+def test_what_follows_an_exchange_comes_no_earlier_than_that_began() -> None:
+    """An exchange of 3, then a copy of 30 that holds the CPU, which works for 34 more: without the exchange all of it is 3 earlier."""
+    exchange = [run("nccl", 12, 15, 1, stream=20), record(2, 20, sync=1), await_event(3, 7, sync=1)]
+    copy = run("memcpy", 15, 45, 4, until=46, name="cudaMemcpyAsync", pinned=False, copy_kind="d2h")
+    (found,) = beyond(scene([run("gemm", 0, 10, 0), *exchange, copy, run("gemm", 85, 100, 80)]), 0, 100)
+    assert found.get("transport_follow") == 3
+
+
 # ---------------------------------------------------------------------------------------------------- restarts
 
 

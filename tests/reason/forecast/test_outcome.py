@@ -228,6 +228,19 @@ def test_what_wins_nothing_goes_behind_what_wins_and_what_is_undecided(rules: Fo
     assert last.with_ == ("link",)
 
 
+def test_what_wins_next_to_nothing_of_its_bound_goes_behind_too(rules: ForecastRules) -> None:
+    """A link of 0.99 wins 0.3 of 80 ms: of a bound of 40 ms that is not what the step is in the plan for, of one of 4 ms it is."""
+    hardly = question("hardly", "role = 'transport'", (0.99, 0.99, 0.99))
+    asked = {one.id: one for one in (hardly, NO_PACKING)}
+
+    def order(bound: int) -> list[str | None]:
+        steps = [structs.replace(planned("hardly"), bound_ns=bound * MS), planned("packing")]
+        return [one.fix for one in foreseen(steps, asked.__getitem__, Replays(graph(), rules), Free4All())[0]]  # type: ignore[arg-type]
+
+    assert order(40) == ["packing", "hardly"]
+    assert order(4) == ["hardly", "packing"]
+
+
 def test_what_wins_nothing_by_itself_is_asked_again_after_the_others(rules: ForecastRules) -> None:
     """The exchange ends 30 ms after the product; a copy of 25 ms beside it is waited for only once the link is faster."""
     rows = [*STEP[:3], ("copy", {"duration": 25 * MS, "bucket": "router", "role": "copy", "lane": 12}), STEP[3]]

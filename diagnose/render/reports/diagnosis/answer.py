@@ -41,6 +41,7 @@ LEAST_PART = 0.005  # of the step: a smaller part is told with the others
 SPLIT_COMPUTE = 0.5  # of the step: where compute takes more, the bar says what it computes
 SHORT = 10  # units of time below which parts of the step have two decimals
 LITTLE = 0.03  # of the step: a wall whose bound is below brings little (as in walls.yaml, where a finding becomes medium)
+MOST_STAGES = 8  # pipeline stages of which a rank each is asked for
 CLAIM_TOLD = 0.34  # of the bar's length: what the words of a claim take on a wide page
 LEAST_COMPUTED = 4  # rows for what was computed, where waiting has many
 _REST, _COMPUTE, _COMPUTE_REST, _AGAIN = "rest", "computing", "computing_rest", "computing_again"
@@ -624,7 +625,7 @@ def _remarks(document: Diagnosis) -> Iterator[str]:
         yield f"Job file: {problem.text}"
     known, alone = document.identity, _alone(document)
     if alone and known is not None and any(row.blocking_ns for row in document.communication):
-        which = ", ".join(map(str, _wanted_ranks(known.rank or 0, known.gpus or 2)))
+        which = ", ".join(map(str, _wanted_ranks(known.rank or 0, known.gpus or 2, _stages(document))))
         yield (
             f"One of {known.gpus} ranks was captured: waiting for a straggler looks like slow communication. Capture ranks {which} "
             "in the same steps and pass the folder."
@@ -637,8 +638,22 @@ def _remarks(document: Diagnosis) -> Iterator[str]:
         yield f"{capitalised(first.name)}: not this if {in_sentence(first.wrong_when)}"
 
 
-def _wanted_ranks(rank: int, gpus: int) -> list[int]:
-    """The captured rank and one or two far from it: the first, one in the middle, the last."""
+def _stages(document: Diagnosis) -> int:
+    """The pipeline's stages, where compute waits longer for them than for any other communication; else 1."""
+    longest = max(document.communication, key=lambda row: row.blocking_ns or 0, default=None)
+    if document.identity is None or longest is None or longest.kind != "pipeline":
+        return 1
+    return document.identity.layout.get("PP", 1)
+
+
+def _wanted_ranks(rank: int, gpus: int, stages: int = 1) -> list[int]:
+    """The captured rank and its like in every pipeline stage; with one stage one or two far from it: the first, the middle one, the last.
+
+    The stages' ranks follow each other, as frameworks number them.
+    """
+    if 1 < stages <= MOST_STAGES and gpus % stages == 0:
+        each = gpus // stages
+        return [rank % each + stage * each for stage in range(stages)]
     others = {0 if rank else 1, gpus // 2, gpus - 1} - {rank}
     return sorted((rank, *sorted(others)[:2]))
 
