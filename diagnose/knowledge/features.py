@@ -30,6 +30,7 @@ class _Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     wide_reduction: Feature
     fused_router: Feature
     fused_permutation: Feature
+    row_padding: Feature
     fused_exchange: Feature
     lost_events: Feature
     out_of_memory: Feature

@@ -304,10 +304,12 @@ def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> Non
     assert matching(
         KNOWLEDGE.features["fused_permutation"], [*fused, "indexSelectLargeIndex", "hybrid_ep::permute_preprocessing_kernel"]
     ) == set(fused)
+    padding = ["void transformer_engine::multi_padding_kernel<2, int>(transformer_engine::MultiPaddingArgs)", "multi_unpadding_kernel"]
+    assert matching(KNOWLEDGE.features["row_padding"], [*padding, *fused, "constant_pad_nd", "pad_sequences"]) == set(padding)
     hidden = ["mega_moe_kernel", "dispatch_gemm_combine_kernel"]
     assert matching(KNOWLEDGE.features["fused_exchange"], [*hidden, "fused_moe_kernel", "deep_ep::intranode::dispatch<8>"]) == set(hidden)
     assert set(KNOWLEDGE.features) == {
-        "narrow_gemm", "fp4_gemm", "narrow_reduction", "wide_reduction", "fused_exchange", "wide_gemm", "fused_router", "fused_permutation", "lost_events", "out_of_memory",
+        "narrow_gemm", "fp4_gemm", "narrow_reduction", "wide_reduction", "fused_exchange", "wide_gemm", "fused_router", "fused_permutation", "row_padding", "lost_events", "out_of_memory",
         "hierarchical_groups", "context_groups", "fp32_product", "cast", "python", "training", "megatron",
     }  # fmt: skip
 

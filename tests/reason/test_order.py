@@ -29,6 +29,14 @@ def first_fixes(finding: str, on: Job | None = None, **values: FactValue) -> lis
     return [fix.id for fix in found.fixes if fix.state in {"applicable", "unknown"}]
 
 
+@for_each("padding, fused, first", (0, 60, []), (8, 60, ["CMP-07"]), (8, 0, ["CMP-03", "CMP-07"]))
+def test_the_router_is_to_pad_where_kernels_do_and_what_is_not_fused_goes_first(padding: int, fused: int, first: list[str]) -> None:
+    packed: dict[str, FactValue] = {"packing_busy_share": 0.2, "packing_busy_ns": 20_000_000, "packing_exclusive_ns": 20_000_000}
+    kernels = {"permutation_kernels_per_step": 60, "fused_permutation_kernels_per_step": fused, "padding_kernels_per_step": padding}
+    on = job({"mixed_precision.fp8": "hybrid", "model.moe_token_dispatcher_type": "flex", "model.moe_flex_dispatcher_backend": "hybridep"})
+    assert first_fixes("compute-packing-overhead", on, **{**H100, **packed, **kernels, "has_experts": True}) == first
+
+
 @for_each("batches, long_steps, first", (None, 2, "HOST-03"), (None, None, "HOST-11"), (3_000_000, 2, "HOST-03"), (9_000_000, 2, "HOST-10"))
 def test_long_stalls_where_batches_are_fetched_are_the_loader_s_first(batches: int | None, long_steps: int | None, first: str) -> None:
     pauses: dict[str, FactValue] = {**HOST, "host_gap_excess_ns": 10_000_000, "batch_pauses_ns": batches, "long_steps_n": long_steps}
