@@ -268,3 +268,14 @@ def _collapsed(text: str, depth: int) -> str:
             out.append("<…")
         previous = level
     return "".join(out)
+
+
+def adding_up(values: Sequence[float], whole: float, digits: int = 1) -> list[str]:
+    """Values with `digits` decimals that add up to `whole` as printed: what rounding leaves goes to the last ones."""
+    unit = 10**digits
+    pieces = [round(value * unit) for value in values]
+    left = round(whole * unit) - sum(pieces)
+    for place in range(len(pieces) - 1, -1, -1):
+        change = min(max(left, -1), 1) if pieces[place] or left > 0 else 0
+        pieces[place], left = pieces[place] + change, left - change
+    return [f"{piece / unit:,.{digits}f}" for piece in pieces]

@@ -25,7 +25,7 @@ from diagnose.errors import InputError
 from diagnose.model.vocabulary import CAPTURE
 from diagnose.pipeline import diagnose
 from diagnose.reason.plan import settings, written
-from diagnose.render import Options, report, section_names, words, write
+from diagnose.render import Options, report, section_names, units, words, write
 from diagnose.render.reports.diagnosis import answer, story, tables
 from diagnose.render.writers.terminal import answer as terminal
 from fixtures import gallery
@@ -198,8 +198,6 @@ def test_a_setting_that_is_told_twice_is_written_once_as_a_value() -> None:
 
 
 def test_times_are_told_in_the_unit_that_suits_them() -> None:
-    from diagnose.render import units
-
     assert [units.time(ns) for ns in (20, 4_310, 99_000, 100_000, 117_499_972, 2_500_000_000, 240_000_000_000, None)] == [
         "20 ns", "4.3 µs", "99.0 µs", "0.1 ms", "117.5 ms", "2,500.0 ms", "240.0 s", "not measured",
     ]  # fmt: skip
@@ -336,14 +334,14 @@ def test_what_changes_the_numerics_is_told_beside_a_plan_that_wins_less(demo: Di
 @for_each("ns, digits", (117_500_000, 1), (10_000_000, 1), (7_740_000, 2), (400_000, 3))
 def test_the_parts_of_a_short_step_show_more_than_zero(demo: Diagnosis, ns: int, digits: int) -> None:
     assert answer._digits(ns / 1e6) == digits
-    parts = answer._adding_up([ns / 1e6 * share for share in (0.55, 0.166, 0.284)], round(ns / 1e6, digits), digits)
+    parts = units.adding_up([ns / 1e6 * share for share in (0.55, 0.166, 0.284)], round(ns / 1e6, digits), digits)
     assert all(len(part.partition(".")[2]) == digits for part in parts)
     assert sum(map(float, parts)) == pytest.approx(round(ns / 1e6, digits))
 
 
 def test_rounding_shows_in_the_last_parts_alone() -> None:
     """The first parts stand in sentences too, as they are rounded there."""
-    assert answer._adding_up([46.355, 35.954, 10.253, 3.456, 2.734, 0.908, 0.34], 100.0) == [
+    assert units.adding_up([46.355, 35.954, 10.253, 3.456, 2.734, 0.908, 0.34], 100.0) == [
         "46.4",
         "36.0",
         "10.3",
@@ -352,8 +350,8 @@ def test_rounding_shows_in_the_last_parts_alone() -> None:
         "0.9",
         "0.2",
     ]
-    assert answer._adding_up([33.34, 33.34, 33.32], 100.0) == ["33.3", "33.3", "33.4"]
-    assert answer._adding_up([50.05001, 49.94, 0.0], 100.0) == ["50.1", "49.9", "0.0"]
+    assert units.adding_up([33.34, 33.34, 33.32], 100.0) == ["33.3", "33.3", "33.4"]
+    assert units.adding_up([50.05001, 49.94, 0.0], 100.0) == ["50.1", "49.9", "0.0"]
 
 
 def test_several_ranks_of_one_file_are_asked_for_by_its_name_and_stragglers_only_where_something_is_exchanged(demo: Diagnosis) -> None:

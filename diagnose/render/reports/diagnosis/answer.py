@@ -207,8 +207,8 @@ def bar(document: Diagnosis) -> r.Bar:
     amounts = _merged(dict(_amounts(document, step)), step)
     unit, length = units.scale(step.window_ns)
     digits = _digits(step.window_ns / length)
-    shown = _adding_up([ns / length for ns in amounts.values()], round(step.window_ns / length, digits), digits)
-    percents = _adding_up([100 * ns / step.window_ns for ns in amounts.values()], 100.0)
+    shown = units.adding_up([ns / length for ns in amounts.values()], round(step.window_ns / length, digits), digits)
+    percents = units.adding_up([100 * ns / step.window_ns for ns in amounts.values()], 100.0)
     parts = (
         r.Part(
             key=key,
@@ -348,17 +348,6 @@ def _cut(parts: list[tuple[str, int]], notable: int, room: int, rest: str) -> li
 def _digits(whole: float) -> int:
     """Decimals of the parts of a whole: a part that is notable shows more than zero."""
     return 1 if whole >= SHORT else 2 if whole >= 1 else 3
-
-
-def _adding_up(values: Sequence[float], whole: float, digits: int = 1) -> list[str]:
-    """Values with `digits` decimals that add up to `whole` as printed: what rounding leaves goes to the last ones."""
-    unit = 10**digits
-    pieces = [round(value * unit) for value in values]
-    left = round(whole * unit) - sum(pieces)
-    for place in range(len(pieces) - 1, -1, -1):
-        change = min(max(left, -1), 1) if pieces[place] or left > 0 else 0
-        pieces[place], left = pieces[place] + change, left - change
-    return [f"{piece / unit:,.{digits}f}" for piece in pieces]
 
 
 _LABELS: Mapping[str, str] = {
