@@ -612,7 +612,7 @@ def _digest(sources: Sequence[_Source]) -> str:
     return digest.hexdigest()
 
 
-def of_numerics(spec: FixSpec, book: Rulebook) -> bool:
+def changes_numerics(spec: FixSpec, book: Rulebook) -> bool:
     """Whether a fix is about what is computed (precision, routing, data): its first setting is marked so."""
     first = next((one.setting for one in spec.changes if one.setting is not None), None)
     return first is not None and book.settings[first].numerics

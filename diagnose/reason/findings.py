@@ -39,7 +39,7 @@ from diagnose.knowledge.rulebook import (
     Requirement,
     Rule,
     Rulebook,
-    of_numerics,
+    changes_numerics,
     platform_of,
 )
 from diagnose.model.vocabulary import CAPTURE, FactValue, FixState, Level, Status
@@ -124,7 +124,7 @@ class FixReader:
             phase=spec.phase,
             step=spec.step,
             unknown=() if verdicts.state == "already_on" else tuple(self._unknown(spec, verdicts)),
-            numerics=of_numerics(spec, self.context.rulebook),
+            numerics=changes_numerics(spec, self.context.rulebook),
         )
 
     def _published(self, spec: FixSpec) -> tuple[Expected, ...]:

@@ -444,8 +444,10 @@ def _beyond(document: Diagnosis) -> str:
         for fix in finding.fixes
         if fix.numerics and fix.state == "applicable" and fix.id not in planned and fix.forecast is not None
     ]
-    most, fix = min(found, key=lambda one: one[0].likely_ns, default=(None, None))
-    if most is None or fix is None or (most.now_ns if left is None else left) - most.likely_ns < LEAST_SHARE * most.now_ns:
+    if not found:
+        return ""
+    most, fix = min(found, key=lambda one: one[0].likely_ns)
+    if (most.now_ns if left is None else left) - most.likely_ns < LEAST_SHARE * most.now_ns:
         return ""
     return f"More would come of {fix.id} ({fix.title}), which changes what is computed: {alone(most)} by itself."
 
