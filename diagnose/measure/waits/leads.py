@@ -28,6 +28,9 @@ from diagnose.model.intervals import merge
 
 # This project's choice: a launching call this long may have waited for room in the queue, and then returns earlier where the device is.
 HELD_NS = 50_000
+# This project's choice: where the host waits for the device, nearly each silence ends just after the device has run dry. Work of its own ends
+# then by chance alone.
+_POLLED_SHARE = 0.8
 
 
 def claims(per_step: pl.DataFrame) -> pl.Series:
@@ -128,8 +131,8 @@ def _sum_until(gone: pl.DataFrame, moments: pl.Series) -> pl.Series:
 def _holds(work: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
     """What held the host until something happened on the device, by its end: start, end.
 
-    Calls that waited, launches that found the queue full, and stretches without any call that end just when the device has run dry: what
-    waits there, a poll or a call that was not recorded, no trace tells.
+    Calls that waited, launches that found the queue full, and stretches without any call at places where they end just when the device has
+    run dry: what waits there, a poll or a call that was not recorded, no trace tells.
     """
     waited = host.blocked.select("start", pl.col("awaited_end").alias("end"))
     long = pl.col("end") - pl.col("start") >= HELD_NS
@@ -139,8 +142,23 @@ def _holds(work: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
     done = closed.search_sorted(quiet["end"], side="right").cast(pl.Int64)
     drained = (done > 0) & (opened.search_sorted(quiet["end"], side="right").cast(pl.Int64) == done)
     last = closed.gather((done - 1).clip(0))
-    silent = quiet.with_columns(last.alias("end")).filter(drained & (quiet["end"] - last <= POLL_REACH_NS))
+    at_once = drained & (quiet["end"] - last <= POLL_REACH_NS)
+    places = _places(quiet, work).with_columns(at_once.alias("at_once"), last.alias("end"))
+    polled = pl.col("at_once").mean().over("before", "after") >= _POLLED_SHARE
+    silent = places.filter(pl.col("at_once") & polled).select("start", "end")
     return pl.concat([waited, launches, silent]).filter(pl.col("end") > pl.col("start")).sort("end", "start")
+
+
+def _places(quiet: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """Stretches between two calls, with the names of what the host launched last before and first after them: `before`, `after`."""
+    launched = work.filter(pl.col("issued").is_not_null()).sort("issued", "op")
+    row = launched["issued"].search_sorted(quiet["end"], side="left").cast(pl.Int64)
+
+    def name(place: pl.Series) -> pl.Series:
+        inside = (place >= 0) & (place < launched.height)
+        return launched["name_id"].gather(place.set(~inside, None))
+
+    return quiet.with_columns(name(row - 1).alias("before"), name(row).alias("after"))
 
 
 def _saved(line: pl.DataFrame, gone: pl.DataFrame, holds: pl.DataFrame, windows: pl.DataFrame) -> int:

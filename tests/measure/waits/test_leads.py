@@ -68,6 +68,32 @@ def test_a_host_that_waits_for_the_exchange_leads_by_what_it_gains_itself() -> N
     assert host <= 0.05 * blocked  # the few ns between a call's return and the next launch
 
 
+def silences(*delays: int) -> Scene:
+    """A product that waits for an exchange of 200 us, and a host without a call from their launch until so many us after it."""
+    items: list[Item] = []
+    start = 0
+    for turn, delay in enumerate(delays):
+        items += [
+            run("nccl", start + 1, start + 200_000, start, stream=20),
+            record(start + 2, 20, sync=turn),
+            await_event(start + 3, 7, sync=turn),
+            run("gemm", start + 200_000, start + 200_040, start + 4),
+        ]
+        start += 200_040 + delay * 1000
+    return scene([*items, run("gemm", start + 1, start + 41, start)])
+
+
+@for_each(
+    "delays, lost",
+    ([9, 9, 9, 9, 9], 0),  # it polls, and gains what the device does
+    ([9, 150, 60, 120, 9], 4),  # its own work, which ends by chance where the device runs dry: but for the last turn nothing is won
+)
+def test_a_host_that_makes_no_call_polls_where_nearly_each_silence_ends_with_the_device(delays: list[int], lost: int) -> None:
+    blocked, host = limited(silences(*delays))
+    assert blocked == pytest.approx(5 * 200_000, rel=0.01)
+    assert host == pytest.approx(lost * 200_000, rel=0.01)
+
+
 def test_the_wall_says_what_the_host_would_take() -> None:
     told = facts(step_ns=100_000_000, transport_blocking_ns=40_000_000, transport_host_limited_ns=15_000_000)
     wall = next(one for one in bounds(told, KNOWLEDGE.rulebook) if one.wall == "communication")
