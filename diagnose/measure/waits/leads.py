@@ -28,8 +28,8 @@ from diagnose.model.intervals import merge
 
 # This project's choice: a launching call this long may have waited for room in the queue, and then returns earlier where the device is.
 HELD_NS = 50_000
-# This project's choice: where the host waits for the device, nearly each silence ends just after the device has run dry. Work of its own ends
-# then by chance alone.
+# This project's choice: where the host waits for the device, nearly each silence ends just after the device has run dry. Work of its own
+# ends then by chance alone.
 _POLLED_SHARE = 0.8
 
 
