@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from msgspec import structs
@@ -48,6 +48,7 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) 
     cause = None if verdict.cause is None else verdict.cause.finding
     ordered = sorted((one for one in findings if _worth(one, cause, step_ns)), key=lambda one: one.id != cause)
     steps: list[PlanStep] = []
+    answers: dict[str, dict[str, int]] = {}  # of each fix the largest bound on each wall that it is the answer on
     answered = 0
     for finding in ordered:
         if answered == MOST_STEPS:
@@ -58,7 +59,8 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) 
         if open_ and all(fix.state == "unknown" for fix in open_):
             sure = open_
         if any(fix.id in taken for fix in sure[:1]):
-            continue  # what the first fix wins here too is told with it
+            answers[sure[0].id].setdefault(finding.wall, finding.bound_ns or 0)
+            continue
         new = [
             fix
             for place, fix in enumerate(sure)
@@ -66,11 +68,13 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) 
         ][: 1 + MOST_INSTEAD]
         if new:
             steps += [_step(fix, finding, None if place == 0 else new[0].id) for place, fix in enumerate(new)]
+            answers |= {fix.id: {finding.wall: finding.bound_ns or 0} for fix in new}
         elif not finding.fixes and finding.check and (finding.id == cause or finding.severity == "high"):
             steps.append(_look(finding))
         else:
             continue
         answered += 1
+    steps = [_on_all_walls(step, answers.get(step.fix or "", {}), step_ns) for step in steps]
     return tuple(structs.replace(step, exclusive_with=tuple(_exclusive(step, steps))) for step in steps)
 
 
@@ -95,6 +99,16 @@ def _step(fix: Fix, finding: Finding, instead_of: str | None) -> PlanStep:
         cost=fix.cost,
         instead_of=instead_of,
     )
+
+
+def _on_all_walls(step: PlanStep, bounds: Mapping[str, int], step_ns: int | None) -> PlanStep:
+    """A step whose fix is the answer on several walls can win on each; what it answers twice on one may be the same time."""
+    return step if len(bounds) < 2 or step_ns is None else raised(step, min(sum(bounds.values()), step_ns), step_ns)
+
+
+def raised(step: PlanStep, bound_ns: int, step_ns: int) -> PlanStep:
+    """The step with that bound."""
+    return structs.replace(step, bound_ns=bound_ns, speedup_ceiling=step_ns / (step_ns - bound_ns) if bound_ns < step_ns else None)
 
 
 def _look(finding: Finding) -> PlanStep:

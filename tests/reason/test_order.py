@@ -183,6 +183,25 @@ def test_of_what_holds_too_little_to_judge_nothing_is_planned() -> None:
         assert bool(plan_of(found, verdict(walls, given, BOOK, findings=found), 100_000_000)) == planned
 
 
+def test_a_fix_that_is_the_answer_on_several_walls_can_win_on_each() -> None:
+    """What two findings on one wall hold may be the same time, and nothing wins more than the step."""
+    given = facts(**HOST, **CHAINS)
+    walls = bounds(given, BOOK)
+    found, _ = find(given, job=None, rulebook=BOOK, walls=walls)
+    said = verdict(walls, given, BOOK, findings=found)
+    host = next(one for one in found if one.wall == "host_overhead" and one.fixes)
+    host = structs.replace(host, bound_ns=16_000_000)
+    copies = structs.replace(host, id="other-a", wall="memory", bound_ns=30_000_000)
+    again = structs.replace(host, id="other-b", wall="memory", bound_ns=20_000_000)
+    for findings, step, bound in (
+        ([host], 100_000_000, 16_000_000),
+        ([host, copies, again], 100_000_000, 46_000_000),
+        ([host, copies, again], 40_000_000, 40_000_000),
+    ):
+        first, *others = (one for one in plan_of(findings, said, step) if one.instead_of is None)
+        assert (first.fix, first.bound_ns, others) == (host.fixes[0].id, bound, [])
+
+
 NCCL: dict[str, FactValue] = {"expert_exchange_backend": "nccl", "expert_exchange_nccl_share": 1.0}
 H100, B200, GB200 = (
     {"platform": platform, "nvlink_domain": domain, "gpu_compute_major": major}

@@ -18,6 +18,7 @@ from diagnose.reason.findings import FixReader
 from diagnose.reason.forecast.outcome import Replays, per_step, weakest_basis
 from diagnose.reason.forecast.questions import Question
 from diagnose.reason.patch import after_all, framework_of, plan
+from diagnose.reason.plan import raised
 
 NOT_HERE = "More than a report replays by itself; `diagnose whatif` does."
 NOTHING = 0.0005  # of the step: less is not seen in a figure with tenths of a per cent
@@ -243,7 +244,7 @@ def _raised(step: PlanStep, best: int, now: int) -> PlanStep:
     """A step whose bound is no less than what it wins at best: a change may win more than what its finding is about, within the walls."""
     if step.bound_ns is None or best <= step.bound_ns:
         return step
-    return structs.replace(step, bound_ns=best, speedup_ceiling=now / (now - best) if best < now else None)
+    return raised(step, best, now)
 
 
 def _best_first(group: Sequence[PlanStep]) -> list[PlanStep]:
