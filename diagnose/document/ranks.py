@@ -182,7 +182,8 @@ class Layer(Struct, frozen=True, kw_only=True):
 class ExpertImbalance(Struct, frozen=True, kw_only=True):
     """Expert work over one expert-parallel group.
 
-    `lost_ns` per step: at each place the longest less the mean, added up: the most that perfect balance could win.
+    `lost_ns` per step: at each place the longest less the mean, added up: what perfect balance would win of the experts alone (permutation
+    and exchange follow the tokens too).
 
     `busiest` had the most work in `busiest_share` of the places. `spread`: median over places of longest / mean. `layers`: those that lose
     most, at most 32.

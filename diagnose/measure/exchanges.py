@@ -48,11 +48,12 @@ class Exchanges:
 
     `instances`, in order of start: op (row of the device's operations), lane (index into `lanes`), index (step; null outside the steps),
     start, end, bytes (null where not recorded), elements (that this rank received; null likewise), item (bytes of an element; null where
-    neither the call nor, of a reduction, the kernel's name tells), expert_ns (work of expert GEMMs that began before its end, summed from
-    the capture's start), forward_ns (forward compute of its step that began before it), phase (null where not told). `shapes`: name, launch
-    (grid and block as text), bucket, kernels, median_ns, work_ns: the costliest compute kernels inside the steps. `stage_waits`: index,
-    warm_up_ns, steady_ns, cool_down_ns (waiting for pipeline transfers), tail_ns (waiting for data-parallel exchanges after the last
-    backward); `has_phases`: whether forward and backward could be told apart, which that split needs.
+    neither the call nor, of a reduction, the kernel's name tells), expert_ns (how long expert GEMMs ran that began before its end, from
+    the capture's start, those of several streams together), forward_ns (forward compute of its step that began before it, likewise),
+    phase (null where not told). `shapes`: name, launch (grid and block as text), bucket, kernels, median_ns, work_ns: the costliest
+    compute kernels inside the steps. `stage_waits`: index, warm_up_ns, steady_ns, cool_down_ns (waiting for pipeline transfers), tail_ns
+    (waiting for data-parallel exchanges after the last backward); `has_phases`: whether forward and backward could be told apart, which
+    that split needs.
     """
 
     lanes: tuple[Lane, ...]
@@ -177,12 +178,14 @@ def _lane(row: Mapping[str, Any], trace: Trace, names: ExchangeNames) -> Lane:
 
 
 def _lasting(work: pl.DataFrame, which: pl.Expr) -> pl.DataFrame:
-    """Start and duration (ns) of some of the operations, by start."""
-    return work.lazy().filter(which).select("start", (pl.col("end") - pl.col("start")).alias("ns")).sort("start").collect()
+    """Start of some of the operations, by start, and how long each lasts beyond all before it (ns), so that their sum is the union."""
+    chosen = work.lazy().filter(which).select("start", "end").sort("start")
+    since = pl.max_horizontal("start", pl.col("end").cum_max().shift(1))  # several streams may share them
+    return chosen.select("start", (pl.col("end") - since).clip(0, None).alias("ns")).collect()
 
 
 def _work_before(lasted: pl.DataFrame, until: pl.Series) -> pl.Series:
-    """Duration of those of these operations that began before each moment, summed from the capture's start; null where it is not given."""
+    """How long those of these operations ran that began before each moment, from the capture's start; null where it is not given."""
     summed = pl.concat([pl.Series("ns", [0], dtype=pl.Int64), lasted["ns"].cum_sum()])
     return summed.gather(lasted["start"].search_sorted(until, side="left"))
 

@@ -431,10 +431,10 @@ def _above(member: Member, others: Sequence[Member], figure: str) -> int:
 
 
 def _work(member: Member) -> dict[str, int]:
-    """Work by bucket per step (median), transport aside: that holds the waiting."""
+    """How long each bucket runs per step (median), transport aside: that holds the waiting. Several streams at once count once."""
     roles = member.device.usage.names.filter(pl.col("role") == "transport").group_by("bucket").agg(pl.col("work_ns").sum())
     moving = {str(bucket): int(ns) for bucket, ns in roles.iter_rows()}
-    return {bucket: max(0, ns - moving.get(bucket, 0) // len(member.steps)) for bucket, ns in member.work.items()}
+    return {bucket: max(0, min(ns - moving.get(bucket, 0) // len(member.steps), member.busy[bucket])) for bucket, ns in member.work.items()}
 
 
 def _more_work(member: Member, others: Sequence[Member]) -> int:

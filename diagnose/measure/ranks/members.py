@@ -54,6 +54,11 @@ class Member:
         return {row["bucket"]: row["work_ns"] for row in self.device.listed.buckets}
 
     @property
+    def busy(self) -> Mapping[str, int]:
+        """How long a bucket runs per step (median, ns), work on several streams at once counted once."""
+        return {row["bucket"]: row["busy_ns"] for row in self.device.listed.buckets}
+
+    @property
     def kernels(self) -> Mapping[str, int]:
         """Kernels per step by bucket (median)."""
         return {row["bucket"]: row["kernels"] for row in self.device.listed.buckets}

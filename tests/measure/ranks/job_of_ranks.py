@@ -43,6 +43,7 @@ class Did:
     bubble_ns: int = 0  # waiting for other stages, per step
     elsewhere_ns: int = 0  # of blocked_ns, by pipeline transfers
     work: Mapping[str, int] = field(default_factory=dict)
+    streams: int = 1  # that share the work of a bucket evenly, all at once
     in_steps: Sequence[Mapping[str, int]] = ()  # compute by bucket, of each step
     shapes: Sequence[tuple[str, str, int]] = ()  # name, bucket, median ns
 
@@ -109,7 +110,7 @@ def _member(place: int, did: Did) -> Member:
         blocking=(elsewhere,),
         steps=steps,
         median=budget,
-        buckets=[{"bucket": bucket, "work_ns": ns, "kernels": 1} for bucket, ns in did.work.items()],
+        buckets=[{"bucket": bucket, "work_ns": ns, "busy_ns": ns // did.streams, "kernels": 1} for bucket, ns in did.work.items()],
     )
     split = tuple(SimpleNamespace(index=index, compute=work) for index, work in enumerate(did.in_steps))
     per_step = pl.DataFrame({"blocking_inferred_ns": [0] * did.steps})

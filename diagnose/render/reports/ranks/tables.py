@@ -300,7 +300,7 @@ def experts(document: Diagnosis, ranks: Ranks) -> Table:
             for one in found
         ),
         note="One EP all-to-all per layer and micro-batch. Lost: at each the longest expert time less the mean, added up: "
-        "the most that perfect balance could give back. Longest / mean: the median over them.",
+        "what perfect balance would give back of them alone. Longest / mean: the median over them.",
         empty="not measured",
     )
 
