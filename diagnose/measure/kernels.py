@@ -307,21 +307,49 @@ def occupancy(inside: pl.DataFrame, names: pl.Series, device: Device | None, lim
     """Occupancy of the costliest compute kernels and fill by bucket, weighted by work. `inside`: the operations in the steps."""
     if limit is None:
         return SmOccupancy()
-    grouped = (
-        inside.filter((pl.col("kind") == "kernel") & (pl.col("role") == "compute"))
-        .group_by("name_id", "bucket", *_SHAPE)
-        .agg(pl.len().alias("kernels"), (pl.col("end") - pl.col("start")).sum().alias("work"))
+    ran = inside.filter((pl.col("kind") == "kernel") & (pl.col("role") == "compute"))
+    grouped = ran.group_by("name_id", "bucket", *_SHAPE).agg(
+        pl.len().alias("kernels"), (pl.col("end") - pl.col("start")).sum().alias("work")
     )
     known = residency(grouped, limit)
     if known["fill"].null_count() == known.height:
         return SmOccupancy()
     fills: dict[str, float | None] = {
-        str(bucket): _mean(part, "fill") for (bucket,), part in sorted(known.group_by("bucket"), key=lambda pair: str(pair[0][0]))
+        str(bucket): _filled(part, ran.filter(pl.col("bucket") == bucket))
+        for (bucket,), part in sorted(known.group_by("bucket"), key=lambda pair: str(pair[0][0]))
     }
     by_name = sorted(known.group_by("name_id", "bucket"), key=lambda pair: (-int(pair[1]["work"].sum()), pair[0]))
     rows = tuple(_kernel(names[int(key[0])], str(key[1]), part) for key, part in by_name[:SHOWN_KERNELS])
     part = Occupancy(device=device.name if device else None, sm_count=limit.sm_count, buckets=fills, kernels=rows)
-    return SmOccupancy(record=part, fills={**fills, "": _mean(known, "fill")})
+    return SmOccupancy(record=part, fills={**fills, "": _filled(known, ran)})
+
+
+_PARTS = 1_000_000  # of all SMs: whole numbers, so that what is added and taken away again leaves nothing
+
+
+def _filled(shapes: pl.DataFrame, ran: pl.DataFrame) -> float | None:
+    """Share of SM time, while any of these kernels runs, in which an SM has a block: kernels at once add up, to all SMs at most.
+
+    `ran`: the kernels of these shapes, in order of start. Null where no fill is known.
+    """
+    if ran.select((pl.col("start") >= pl.col("end").cum_max().shift(1)).all()).item():
+        return _mean(shapes, "fill")
+    told = shapes.filter(pl.col("fill").is_not_null()).select(
+        "name_id", "bucket", *_SHAPE, (pl.col("fill") * _PARTS).round().cast(pl.Int64).alias("parts")
+    )
+    filled = ran.join(told, on=["name_id", "bucket", *_SHAPE], nulls_equal=True)
+    edges = pl.concat(
+        [
+            filled.select(pl.col("start").alias("at"), "parts", pl.lit(1).alias("kernels")),
+            filled.select(pl.col("end").alias("at"), -pl.col("parts"), pl.lit(-1).alias("kernels")),
+        ]
+    )
+    level = edges.group_by("at").agg(pl.col("parts", "kernels").sum()).sort("at")
+    lasts = (pl.col("at").shift(-1) - pl.col("at")).alias("ns")
+    running = level.select(lasts, pl.col("parts", "kernels").cum_sum()).filter(pl.col("kernels") > 0)
+    busy = int(running["ns"].sum())
+    covered = int((running["ns"] * running["parts"].clip(0, _PARTS)).sum())
+    return covered / (_PARTS * busy) if busy else None
 
 
 def _kernel(name: str, bucket: str, shapes: pl.DataFrame) -> KernelOccupancy:

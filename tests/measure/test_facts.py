@@ -591,6 +591,23 @@ def test_fill_counts_the_sms_that_the_last_wave_reaches(grid: int, waves: float,
     assert row["fill"] == pytest.approx(fill)
 
 
+@for_each(
+    "starts, fill",
+    ((0, 100, 200), 0.5),  # one after the other
+    ((0, 0, 100), (1.0 + 0.5) / 2),  # two at once fill all SMs for half of the time
+    ((0, 0, 0), 1.0),  # three at once fill no more than all
+    ((0, 50, 500), (0.5 + 1.0 + 0.5 + 2 * 0.5) / 5),  # what does not run at all counts nowhere
+)
+def test_kernels_that_run_at_once_fill_sms_together(starts: tuple[int, ...], fill: float) -> None:
+    """Kernels of 100 ns with a block on half of the SMs each."""
+    kernels = pl.concat([
+        shape(66, 128, 32, 0).with_columns(name_id=0, bucket=pl.lit("expert_gemm"), kind=pl.lit("kernel"), role=pl.lit("compute"), start=at, end=at + 100)
+        for at in starts
+    ])  # fmt: skip
+    found = occupancy(kernels, pl.Series(["k"]), None, LIMIT)
+    assert found.fills == pytest.approx({"expert_gemm": fill, "": fill})
+
+
 def test_without_whole_shapes_or_limits_nothing_is_claimed() -> None:
     assert LIMIT is not None
     assert residency(shape(10, 128, None, 0), LIMIT)["fill"][0] is None

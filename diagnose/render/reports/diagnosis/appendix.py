@@ -48,7 +48,7 @@ def fill(document: Diagnosis) -> Table:
         "fill",
         "SM coverage by bucket",
         rows_of({"bucket": words.bucket(bucket), "#SM coverage": units.percent(value)} for bucket, value in filled),
-        note="Share of SM time with a resident block, from waves, weighted by kernel time. 100 % does not mean that the blocks used their SMs well.",
+        note="Share of SM time with a resident block, from waves; kernels that run at once fill them together. 100 % does not mean that the blocks used their SMs well.",
         empty="not measured",
     )
 
