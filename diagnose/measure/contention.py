@@ -59,7 +59,7 @@ def contention(known: pl.DataFrame, windows: pl.DataFrame, together: pl.Series) 
         .fill_null(0)
         .select(
             *at_once.columns,
-            (pl.col("known") * time).floor().cast(pl.Int64).alias("compared_ns"),
+            (pl.col("known") * time).floor().cast(pl.Int64).clip(None, pl.col("compute_beside_transport_ns")).alias("compared_ns"),
             (pl.col("lost") * _with_the_rest(known, for_all) * time / for_all).clip(0, None).floor().cast(pl.Int64).alias("contention_ns"),
         )
     )

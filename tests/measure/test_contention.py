@@ -6,6 +6,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from diagnose.measure.contention import contention
 from diagnose.measure.facts import device_facts
 from diagnose.measure.records import device_records
 from diagnose.model.vocabulary import FactValue
@@ -163,3 +164,10 @@ def test_a_simulated_exchange_that_slows_what_hides_it_is_worth_what_its_removal
     assert found.findings[0].id == "communication-contention"
     assert [fix.id for fix in found.findings[0].fixes][:2] == ["COM-03", "COM-22"]
     assert "so the exchange is hidden" not in found.verdict.sentence
+
+
+def test_in_no_step_more_is_compared_than_ran_beside_transport() -> None:
+    """All of the first step could be compared, and half of the second: what stands for both is no more than either holds."""
+    known = pl.DataFrame({"index": [0, 1, 1], "op": [0, 1, 2], "beside": [100, 50, 50], "rate": [0.1, 0.1, None]})
+    found = contention(known, pl.DataFrame({"index": [0, 1]}), pl.Series([100, 100]))
+    assert found["compared_ns"].to_list() == [100, 66]
