@@ -156,7 +156,7 @@ def test_experts_that_are_even_on_the_captured_ranks_need_no_balance() -> None:
     assert [fix("CMP-10", on, even).state for on in (None, job())] == ["blocked"] * 2
     forced = job(model__moe_router_force_load_balancing=True)
     assert fix("CMP-10", forced, even).state == "unknown", "even because forced, which says nothing of training"
-    assert [fix("CMP-10", job(), given).state for given in (uneven, facts(expert_imbalance_share=None))] == ["unknown"] * 2
+    assert [fix("CMP-10", job(), given).state for given in (uneven, facts(expert_imbalance_share=None))] == ["applicable", "unknown"]
 
 
 def test_values_are_computed_from_the_job_and_a_full_device_blocks_what_costs_memory() -> None:
