@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from diagnose.document.diagnosis import JobRead, JobSetting
+from diagnose.document.diagnosis import JobProblem, JobRead, JobSetting
 from diagnose.errors import JobFileError
 from diagnose.knowledge.settings import JobSettings, SettingSpec, version_number
 
@@ -65,6 +65,7 @@ class Job:
     rules: tuple[Path, ...] = ()
     file: str | None = field(default=None, compare=False)  # bare name of the file; equal text is the same job
     unresolved: frozenset[str] = frozenset()  # settings that are given, with values that the file does not tell
+    misspelt: Mapping[str, str] = field(default_factory=dict)  # keys that are not read, and the one that each may have been meant for
 
     def get(self, name: str) -> SettingValue | None:
         """The value of a setting, read or default; None when it is not known."""
@@ -88,7 +89,11 @@ class Job:
             for item in self.settings.values()
             if item.source == "read" and item.name not in COMPUTED
         )
-        return JobRead(format=self.format, settings=rows, unknown=self.unknown, notes=self.notes, file=self.file)
+        problems = tuple(
+            JobProblem(id="misspelt-key", text=f"{key} is not read: no setting has that name. {meant} has, and is not set.")
+            for key, meant in self.misspelt.items()
+        )
+        return JobRead(format=self.format, settings=rows, unknown=self.unknown, notes=self.notes, problems=problems, file=self.file)
 
 
 @dataclass(frozen=True, kw_only=True)

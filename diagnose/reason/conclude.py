@@ -236,7 +236,8 @@ def _job(job: Job | None, world_size: int | None) -> JobRead | None:
     if job is None:
         return None
     found = sizes(job, world_size=world_size)
-    return structs.replace(job.read(), derived=found.derived, problems=found.problems)
+    read = job.read()
+    return structs.replace(read, derived=found.derived, problems=(*read.problems, *found.problems))
 
 
 def _held_against(read: JobRead | None, speed: Efficiency) -> JobRead | None:

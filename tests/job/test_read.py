@@ -151,6 +151,21 @@ def test_bridge_keys_defaults_and_unknown_keys() -> None:
     assert "mtp_num_layers" not in {row.name for row in job.read().settings}
 
 
+@for_each(
+    "text, misspelt",
+    ("expert_model_paralel_size: 8", {"expert_model_paralel_size": "expert_model_parallel_size"}),
+    ("model: {num_layer: 4}", {"model.num_layer": "model.num_layers"}),
+    ("torchrun pretrain_gpt.py --num-layers 2 --moe-grouped-gem", {"--moe-grouped-gem": "--moe-grouped-gemm"}),
+    ("model: {num_layer: 4, num_layers: 4}", {}),  # the one that it may be meant for is set
+    ("torchrun pretrain_gpt.py --num-layers 2 --no-bias-gelu-fusion", {}),  # another word, not a slip in --no-bias-swiglu-fusion
+    ("{model: {hidden_size: 64}, train: {num_layer: 4}}", {}),  # like a key of another section
+)
+def test_a_key_that_is_nearly_one_that_is_read_is_told(text: str, misspelt: dict[str, str]) -> None:
+    found = parse_job(text)
+    assert found.misspelt == misspelt
+    assert [one.text.partition(" ")[0] for one in found.read().problems] == list(misspelt)
+
+
 def test_megatron_arguments() -> None:
     job = parse_job(MEGATRON)
     assert (job.format, job.unknown, job.get("moe_layer_freq")) == ("megatron-lm", (), ("0",) * 3 + ("1",) * 11)

@@ -49,7 +49,7 @@ def test_every_output_shows_sizes_and_problems(format_: str) -> None:
     text = write(report(JOBS / "a1_qwen3_30b_h100.yaml", "world_size=24"), format_, Options(width=220, detail=2))
     assert "Derived from the job file" in text
     assert "2.3006e+10" in text
-    assert "Contradictions in the job file" in text
+    assert "Problems of the job file" in text
     assert "world_size 24 is not divisible by the expert mesh" in text.replace("\\", "")
     fitting = write(report(JOBS / "a1_qwen3_30b_h100.yaml"), format_, Options(width=220, detail=2))
     assert "Contradictions" not in fitting

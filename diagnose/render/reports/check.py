@@ -9,7 +9,7 @@ from diagnose.document.job import CheckReport, CheckResult, Deciding
 from diagnose.model.vocabulary import GROUPS, Group
 from diagnose.render import report as r
 from diagnose.render import words
-from diagnose.render.report import Block, Entry, Label, Section, Text
+from diagnose.render.report import Block, Entry, Label, Listing, Section, Text
 
 HEADINGS: Mapping[Group, str] = {
     "will_fail": "Will fail",
@@ -40,6 +40,8 @@ def report(document: CheckReport) -> r.Report:
 
 def _blocks(document: CheckReport, groups: list[Group]) -> Iterator[Block]:
     yield Block(content=Text(text=_summary(document)), name="summary", worth=100)
+    if document.job.problems:
+        yield Block(content=Listing(texts=tuple(one.text for one in document.job.problems)), name="problems", worth=95)
     for group in groups:
         for result in document.results:
             if result.group == group:

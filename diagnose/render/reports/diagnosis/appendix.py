@@ -109,11 +109,11 @@ def job_sizes(document: Diagnosis) -> Table:
 
 
 def job_problems(document: Diagnosis) -> Table:
-    """What contradicts itself in the job file."""
+    """What contradicts itself in the job file, and what it holds that is likely misspelt."""
     found = () if document.job is None else document.job.problems
     return Table(
         "job-problems",
-        "Contradictions in the job file",
+        "Problems of the job file",
         rows_of({"check": words.words(one.id), "problem": one.text} for one in found),
         note="Such a job would not start, or not run as written: the settings may belong to another run than the trace.",
         empty="nothing",
