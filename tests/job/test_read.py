@@ -153,8 +153,8 @@ def test_bridge_keys_defaults_and_unknown_keys() -> None:
 
 @for_each(
     "text, misspelt",
-    ("expert_model_paralel_size: 8", {"expert_model_paralel_size": "expert_model_parallel_size"}),
-    ("model: {num_layer: 4}", {"model.num_layer": "model.num_layers"}),
+    ("{world_size: 8, expert_model_paralel_size: 8}", {"expert_model_paralel_size": "expert_model_parallel_size"}),
+    ("model: {hidden_size: 64, num_layer: 4}", {"model.num_layer": "model.num_layers"}),
     ("torchrun pretrain_gpt.py --num-layers 2 --moe-grouped-gem", {"--moe-grouped-gem": "--moe-grouped-gemm"}),
     ("model: {num_layer: 4, num_layers: 4}", {}),  # the one that it may be meant for is set
     ("torchrun pretrain_gpt.py --num-layers 2 --no-bias-gelu-fusion", {}),  # another word, not a slip in --no-bias-swiglu-fusion
