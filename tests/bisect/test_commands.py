@@ -286,7 +286,7 @@ def test_a_list_of_artefacts_is_searched(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tags.txt").write_text("".join(f"24.{number:02d}\tregistry/image:24.{number:02d}\n" for number in range(1, 13)))
-    script = 'case {item} in *:24.0[1-7]) step=base;; *) step=garbage;; esac; cp "$SIMULATED/$step.json" "$DIAGNOSE_OUTPUT"'
+    script = 'case {item} in *:24.0[1-7]) step=base;; *) step=allocator;; esac; cp "$SIMULATED/$step.json" "$DIAGNOSE_OUTPUT"'
     assert main(["bisect", "--items", "tags.txt", "--format", "json", "--", "sh", "-c", script]) == 0
     found = result(capsys)
     assert (found.kind, found.result) == ("items", "found")
