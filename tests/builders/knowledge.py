@@ -23,9 +23,9 @@ load_afresh = rulebook._load
 
 
 def read_once() -> None:
-    """From now on this process keeps the rulebook without rules of the user's, what each rule file holds, each bucket file, that such files
-    go together, each expression that was found right over the same names, and what the YAML of any bytes says (packed, so that each caller
-    has its own).
+    """From now on this process keeps the rulebook without rules of the user's, what each rule file holds, the buckets, each bucket file,
+    that such files go together, each expression that was found right over the same names, and what the YAML of any bytes says (packed, so
+    that each caller has its own).
 
     Not where tests/builders/simulated.py makes its runs afresh either, so that it is recorded which tests reach what reads them.
     """
@@ -44,6 +44,8 @@ def read_once() -> None:
     rulebook._load = lambda extra: load_afresh(extra) if extra else _kept("rulebook", lambda: load_afresh(()))  # type: ignore[assignment]
     rulebook._parse = lambda source, kind: _kept((source, kind), lambda: parse(source, kind))  # type: ignore[assignment]
     rulebook._compile = _compiled_once(rulebook._compile)  # type: ignore[assignment]
+    load_buckets = taxonomy.load_buckets
+    taxonomy.load_buckets = rulebook.load_buckets = lambda data=None: _kept(("buckets", data), lambda: load_buckets(data))  # type: ignore[attr-defined]
     check = taxonomy._check
     taxonomy._bucket_file = kept_file
     taxonomy._check = lambda made, parts, name: _kept(("fine", *map(id, parts)), lambda: check(made, parts, name))
