@@ -48,22 +48,20 @@ settings.load_profile("quick")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The first process of a session makes the folder of simulated runs for all workers, and one for the bytecode of all processes that
-    tests start where none may be written beside the sources.
-    """
+    """The first process of a session makes the folder of simulated runs for all workers."""
     knowledge.read_once()
     simulated.measure_once()
     if not hasattr(config, "workerinput"):
-        shared = os.environ[simulated.SHARED] = tempfile.mkdtemp(prefix="simulated-runs-")
+        os.environ[simulated.SHARED] = tempfile.mkdtemp(prefix="simulated-runs-")
         os.environ.setdefault("POLARS_MAX_THREADS", "1")  # of the workers, which keep every processor busy already
-        if sys.dont_write_bytecode:
-            os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-            os.environ["PYTHONPYCACHEPREFIX"] = f"{shared}/bytecode"
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         shutil.rmtree(os.environ.pop(simulated.SHARED), ignore_errors=True)
+        for kind in ("pytest-of-*", "simulated-runs-*"):  # bytecode of what tests have copied
+            for copies in Path(f"{sys.pycache_prefix}{tempfile.gettempdir()}").glob(kind):
+                shutil.rmtree(copies, ignore_errors=True)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -85,6 +83,7 @@ def pytest_collection_finish() -> None:
     """What lives until the end is no longer searched for garbage, which took a tenth of the suite's time."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000)
 
 
 @pytest.fixture(scope="session")
