@@ -40,6 +40,8 @@ FORECASTS = (
     *("commands/test_whatif", "commands/test_run", "fixtures/test_forecast", "fixtures/test_gallery", "scale/test_nsight_recipe"),
 )
 
+FORECASTS_BUT_FOR = ("render/test_job_report",)
+
 # No deadline and no check of speed: what a test says must not depend on how busy the machine is.
 SLOW_MACHINE = (HealthCheck.too_slow,)
 settings.register_profile("quick", max_examples=25, derandomize=True, deadline=None, print_blob=True, suppress_health_check=SLOW_MACHINE)
@@ -76,7 +78,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Before any fixture of the test is made."""
-    simulated.with_forecasts(wanted=item.path.relative_to(ROOT / "tests").as_posix().startswith(FORECASTS))
+    path = item.path.relative_to(ROOT / "tests").as_posix()
+    simulated.with_forecasts(wanted=path.startswith(FORECASTS) and not path.startswith(FORECASTS_BUT_FOR))
 
 
 def pytest_collection_finish() -> None:
