@@ -11,19 +11,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from diagnose.bisect.log import Line
 from diagnose.bisect.report import _duration, _steps
 from diagnose.cli import main
+from diagnose.commands.bisect import Search, _from_gate
 from diagnose.document import diagnosis
 from diagnose.document.bisection import Bisection, Culprit, decode
+from diagnose.document.comparison import Gate
 from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.encoding import encode
 from diagnose.knowledge.comparison import load_comparison_rules
 from diagnose.reason.compare import baselines
 from tests.bisect.profile_step import scaled, stretched
 from tests.bisect.repositories import call as git
+from tests.bisect.repositories import line, new
 from tests.bisect.simulated import COMMAND, History, make_repository, set_world, snapshot
 from tests.builders.cases import for_each
+from tests.builders.compared import document
+from tests.builders.comparing import run as compared_runs
 
 
 def make_history(folder: Path, store: Path) -> History:
@@ -155,6 +162,25 @@ def test_an_end_that_failed_can_be_tried_again_by_hand(history: History, capsys:
     assert main(["bisect", "--resume", *state]) == 3  # it is not tried again by itself
     assert main(["bisect", "--resume", *state, "--retry", history.commits[0], "-o", str(tmp_path / "r.json")]) == 0
     assert decode((tmp_path / "r.json").read_bytes()).culprits[0].label == history.commits[9]
+
+
+def test_a_search_begins_with_the_commits_of_its_gate_unless_others_are_named(tmp_path: Path) -> None:
+    """And with its metric and limit; the runs of an end count where that end is the gate's."""
+    commits = line(new(tmp_path / "repository"), 3)
+    compared = compared_runs(document(({"attention": 1_000_000},) * 4), document(({"attention": 1_200_000},) * 4))
+    sides = [
+        structs.replace(side, runs=tuple(structs.replace(run, commit=commit) for run in side.runs))
+        for side, commit in zip((compared.base, compared.new), (commits[0], commits[2]), strict=True)
+    ]
+    asked = Gate(limit=0.05, fail_on=None, met=False, sentence="It is slower.")
+    (tmp_path / "gate.json").write_bytes(encode(structs.replace(compared, base=sides[0], new=sides[1], gate=asked)))
+    usual = {name: one.attributes.get("default") for name, one in Search.options.items()}
+    for good, bad in ((None, None), (commits[1], None), (None, commits[1])):
+        search = Search(**usual).replace(good=good, bad=bad, from_gate=tmp_path / "gate.json", metric="step_time")
+        found, seen = _from_gate(search, tmp_path / "repository")
+        assert (found.good, found.bad) == (good or commits[0], bad or commits[2])
+        assert (found.metric, found.max_regression) == (compared.effect.metric, 0.05)
+        assert {end: len(lines) for end, lines in seen.items()} == {found.good: int(good is None), found.bad: int(bad is None)}
 
 
 @pytest.mark.deep
