@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from diagnose.document.encoding import encode
 from diagnose.errors import InputError, MissingInputError, UsageError
 from diagnose.pipeline import diagnose
 from diagnose.scale import dask as dask_engine
+from diagnose.scale import local
 from diagnose.scale.dask import DaskEngine
 from diagnose.scale.engine import Attempt, Engine, Outcome, Run, WorkerFaultError, attempt
 from diagnose.scale.local import THREADS, LocalEngine, _tell, few_threads, processors
@@ -222,6 +224,16 @@ def test_ctrl_c_ends_the_workers_at_once(ranks: Ranks, kind: str) -> None:
     assert said.decode().splitlines()[-1] == "interrupted"
     assert b"Traceback" not in said
     assert all(gone(worker, 60) for worker in workers)
+
+
+def test_a_new_worker_leaves_ctrl_c_to_its_parent_and_watches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers: dict[int, object] = {}
+    watching = threading.Event()
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    monkeypatch.setattr(local, "_end_with_parent", watching.set)
+    local._prepare()
+    assert watching.wait(60)
+    assert handlers == {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: local._unwind}
 
 
 @pytest.mark.deep
