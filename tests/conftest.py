@@ -40,6 +40,8 @@ FORECASTS = (
     *("commands/test_whatif", "commands/test_run", "fixtures/test_forecast", "fixtures/test_gallery", "scale/test_nsight_recipe"),
 )
 
+FORECASTS_BUT_FOR = ("render/test_job_report",)
+
 # No deadline and no check of speed: what a test says must not depend on how busy the machine is.
 SLOW_MACHINE = (HealthCheck.too_slow,)
 settings.register_profile("quick", max_examples=25, derandomize=True, deadline=None, print_blob=True, suppress_health_check=SLOW_MACHINE)
@@ -48,22 +50,20 @@ settings.load_profile("quick")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The first process of a session makes the folder of simulated runs for all workers, and one for the bytecode of all processes that
-    tests start where none may be written beside the sources.
-    """
+    """The first process of a session makes the folder of simulated runs for all workers."""
     knowledge.read_once()
     simulated.measure_once()
     if not hasattr(config, "workerinput"):
-        shared = os.environ[simulated.SHARED] = tempfile.mkdtemp(prefix="simulated-runs-")
+        os.environ[simulated.SHARED] = tempfile.mkdtemp(prefix="simulated-runs-")
         os.environ.setdefault("POLARS_MAX_THREADS", "1")  # of the workers, which keep every processor busy already
-        if sys.dont_write_bytecode:
-            os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-            os.environ["PYTHONPYCACHEPREFIX"] = f"{shared}/bytecode"
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         shutil.rmtree(os.environ.pop(simulated.SHARED), ignore_errors=True)
+        for kind in ("pytest-of-*", "simulated-runs-*"):  # bytecode of what tests have copied
+            for copies in Path(f"{sys.pycache_prefix}{tempfile.gettempdir()}").glob(kind):
+                shutil.rmtree(copies, ignore_errors=True)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -78,13 +78,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Before any fixture of the test is made."""
-    simulated.with_forecasts(wanted=item.path.relative_to(ROOT / "tests").as_posix().startswith(FORECASTS))
+    path = item.path.relative_to(ROOT / "tests").as_posix()
+    simulated.with_forecasts(wanted=path.startswith(FORECASTS) and not path.startswith(FORECASTS_BUT_FOR))
 
 
 def pytest_collection_finish() -> None:
     """What lives until the end is no longer searched for garbage, which took a tenth of the suite's time."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000)
 
 
 @pytest.fixture(scope="session")

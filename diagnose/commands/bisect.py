@@ -212,7 +212,9 @@ def _from_gate(search: Search, here: Path) -> tuple[Search, dict[str, tuple[Line
     same = found.metric == gate.effect.metric and gate.comparability.normalised is None  # else the values are of something else
     ends = {git.commit_of(here, good): (gate.base, commits[0]), git.commit_of(here, bad): (gate.new, commits[1])}
     seen = {
-        end: session.lines_of(gate.effect, [run for run in side.runs if run.commit == commit]) if same else ()
+        end: session.lines_of(gate.effect, [run for run in side.runs if run.commit == commit])
+        if same and commit in {None, good, bad, end}
+        else ()
         for end, (side, commit) in ends.items()
     }
     return found, seen

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import random
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,11 +36,15 @@ STEPS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-def make_captures(folder: Path) -> dict[str, int]:
-    """Simulate, write and diagnose one capture of each setting; the true step time of each, in ns."""
+QUICK = ("base", "network-150", "slow-kernels", "allocator")  # all that quick tests take
+
+
+def make_captures(folder: Path, names: Iterable[str]) -> dict[str, int]:
+    """Simulate, write and diagnose one capture of each of these settings; the true step time of each, in ns."""
     one = scenario.load("compute-dense-model")
     truth = {}
-    for name, change in STEPS.items():
+    for name in names:
+        change = STEPS[name]
         plan = Plan.of(
             {**one.plan.job, "model": {**one.plan.job["model"], "num_layers": 1}},
             {**_fields(one.plan.machine), **change.get("machine", {})},

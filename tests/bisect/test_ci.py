@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 def runs(captures: tuple[Path, dict[str, int]], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Saved diagnoses of eight runs as they were, and of three on a slower network."""
     folder = tmp_path_factory.mktemp("runs")
-    for name, count in (("base", 8), ("network-100", 3)):
+    for name, count in (("base", 8), ("network-150", 3)):
         document = json.loads((captures[0] / f"{name}.json").read_text())
         for number in range(count):
             made = scaled(json.loads(json.dumps(document)), math.exp(0.004 * ((number * 5) % 8 - 3.5) / 3))
@@ -73,7 +73,7 @@ def test_the_action_passes_adds_and_fails(runs: Path, tmp_path: Path, capsys: py
     passed = run_gate(tmp_path, good, add="true", **inputs)
     assert passed.returncode == 0, passed.stderr + passed.stdout
     assert len(list((tmp_path / "store" / "nightly").rglob("*.json"))) == 8
-    slow = " ".join(str(runs / f"network-100-{number}.json") for number in range(3))
+    slow = " ".join(str(runs / f"network-150-{number}.json") for number in range(3))
     failed = run_gate(tmp_path, slow, add="true", **inputs)
     assert failed.returncode == 1, failed.stderr + failed.stdout
     assert re.search(r"^::error ", failed.stdout, re.MULTILINE)

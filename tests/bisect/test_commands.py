@@ -1,36 +1,83 @@
 """`diagnose bisect` from its command line: what it takes, what it refuses, how it ends."""
 
+import contextlib
+import io
 import json
 import re
 import shutil
 import sqlite3
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from diagnose.bisect.log import Line
 from diagnose.bisect.report import _duration, _steps
 from diagnose.cli import main
+from diagnose.commands.bisect import Search, _from_gate
 from diagnose.document import diagnosis
 from diagnose.document.bisection import Bisection, Culprit, decode
+from diagnose.document.comparison import Gate
 from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.encoding import encode
 from diagnose.knowledge.comparison import load_comparison_rules
 from diagnose.reason.compare import baselines
 from tests.bisect.profile_step import scaled, stretched
 from tests.bisect.repositories import call as git
+from tests.bisect.repositories import line, new
 from tests.bisect.simulated import COMMAND, History, make_repository, set_world, snapshot
 from tests.builders.cases import for_each
+from tests.builders.compared import document
+from tests.builders.comparing import run as compared_runs
+
+
+def make_history(folder: Path, store: Path) -> History:
+    """A repository of 14 commits whose tenth is slower."""
+    settings = tuple({"step": "network-150" if place >= 9 else "base", "version": place} for place in range(14))
+    set_world(store, seed=7, noise=0.005)
+    return History(folder, make_repository(folder, settings), settings, 9, "network-150")
 
 
 @pytest.fixture
 def history(tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> History:
-    """A repository of 14 commits whose tenth is slower; the current folder is its top."""
-    settings = tuple({"step": "network-150" if place >= 9 else "base", "version": place} for place in range(14))
-    found = History(tmp_path / "repository", make_repository(tmp_path / "repository", settings), settings, 9, "network-150")
-    set_world(store, seed=7, noise=0.005)
+    """The same; the current folder is its top."""
+    found = make_history(tmp_path / "repository", store)
     monkeypatch.chdir(found.folder)
     return found
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A search that has ended, with a report in each format (`r.html` and so on in `reports`), and what it left as it was."""
+
+    history: History
+    reports: Path
+    said: tuple[str, str]
+    before: tuple[str, dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def ended(captures: tuple[Path, dict[str, int]], tmp_path_factory: pytest.TempPathFactory) -> Searched:
+    """Made once: the tests that take it look at it, each from its top, and ask it again."""
+    reports = tmp_path_factory.mktemp("ended")
+    history = make_history(reports / "repository", captures[0])
+    before = (git(history.folder, "status", "--porcelain"), snapshot(history.folder))
+    outputs = [word for ending in ("html", "md", "json", "txt") for word in ("-o", str(reports / f"r.{ending}"))]
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.setenv("SIMULATED", str(captures[0]))
+        patch.chdir(history.folder)
+        assert main(["bisect", *ends(history), *outputs, "--", *COMMAND]) == 0
+    said = [stream.buffer.getvalue().decode() for stream in (out, err) if stream.flush() is None]
+    return Searched(history, reports, (said[0], said[1]), before)
+
+
+@pytest.fixture
+def searched(ended: Searched, monkeypatch: pytest.MonkeyPatch) -> Searched:
+    monkeypatch.chdir(ended.history.folder)
+    return ended
 
 
 def result(capsys: pytest.CaptureFixture[str]) -> Bisection:
@@ -58,16 +105,13 @@ def test_a_time_to_wait_is_told_in_the_unit_of_its_size(seconds: float, text: st
 # --- commits ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_commit_is_found_and_reported_in_every_format(history: History, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    outputs = [word for ending in ("html", "md", "json", "txt") for word in ("-o", str(tmp_path / f"r.{ending}"))]
-    before = snapshot(history.folder)
-    assert main(["bisect", *ends(history), *outputs, "--", *COMMAND]) == 0
-    said = capsys.readouterr()
+def test_a_commit_is_found_and_reported_in_every_format(searched: Searched) -> None:
+    history, folder, (out, err) = searched.history, searched.reports, searched.said
     culprit = history.commits[9]
-    assert "FOUND" in said.out
-    assert culprit[:12] in said.out
-    assert re.search(r"about \d+ runs left(, \d+ at most)?; about \d+ (s|min)\b", said.err)
-    found = decode((tmp_path / "r.json").read_bytes())
+    assert "FOUND" in out
+    assert culprit[:12] in out
+    assert re.search(r"about \d+ runs left(, \d+ at most)?; about \d+ (s|min)\b", err)
+    found = decode((folder / "r.json").read_bytes())
     assert (found.result, found.culprits[0].label) == ("found", culprit)
     assert found.culprits[0].message == git(history.folder, "show", "--no-patch", "--format=%B", culprit).strip()
     one = found.culprits[0]
@@ -78,12 +122,12 @@ def test_a_commit_is_found_and_reported_in_every_format(history: History, capsys
     )
     assert one.diff_stat
     assert list(found.command) == ["diagnose", "bisect", *ends(history), "--", *COMMAND]
-    assert f"diagnose bisect --good {history.commits[0]} --bad main -- python3" in (tmp_path / "r.md").read_text()
-    assert "author@example.com" not in (tmp_path / "r.html").read_text()
-    assert len((tmp_path / "r.md").read_bytes()) < 60_000
-    assert culprit in (tmp_path / "r.html").read_text()
+    assert f"diagnose bisect --good {history.commits[0]} --bad main -- python3" in (folder / "r.md").read_text()
+    assert "author@example.com" not in (folder / "r.html").read_text()
+    assert len((folder / "r.md").read_bytes()) < 60_000
+    assert culprit in (folder / "r.html").read_text()
     assert {one.state for one in found.candidates} == {"good", "bad", "untested"}
-    assert snapshot(history.folder) == before
+    assert snapshot(history.folder) == searched.before[1]
 
 
 @pytest.mark.deep
@@ -118,6 +162,25 @@ def test_an_end_that_failed_can_be_tried_again_by_hand(history: History, capsys:
     assert main(["bisect", "--resume", *state]) == 3  # it is not tried again by itself
     assert main(["bisect", "--resume", *state, "--retry", history.commits[0], "-o", str(tmp_path / "r.json")]) == 0
     assert decode((tmp_path / "r.json").read_bytes()).culprits[0].label == history.commits[9]
+
+
+def test_a_search_begins_with_the_commits_of_its_gate_unless_others_are_named(tmp_path: Path) -> None:
+    """And with its metric and limit; the runs of an end count where that end is the gate's."""
+    commits = line(new(tmp_path / "repository"), 3)
+    compared = compared_runs(document(({"attention": 1_000_000},) * 4), document(({"attention": 1_200_000},) * 4))
+    sides = [
+        structs.replace(side, runs=tuple(structs.replace(run, commit=commit) for run in side.runs))
+        for side, commit in zip((compared.base, compared.new), (commits[0], commits[2]), strict=True)
+    ]
+    asked = Gate(limit=0.05, fail_on=None, met=False, sentence="It is slower.")
+    (tmp_path / "gate.json").write_bytes(encode(structs.replace(compared, base=sides[0], new=sides[1], gate=asked)))
+    usual = {name: one.attributes.get("default") for name, one in Search.options.items()}
+    for good, bad in ((None, None), (commits[1], None), (None, commits[1])):
+        search = Search(**usual).replace(good=good, bad=bad, from_gate=tmp_path / "gate.json", metric="step_time")
+        found, seen = _from_gate(search, tmp_path / "repository")
+        assert (found.good, found.bad) == (good or commits[0], bad or commits[2])
+        assert (found.metric, found.max_regression) == (compared.effect.metric, 0.05)
+        assert {end: len(lines) for end, lines in seen.items()} == {found.good: int(good is None), found.bad: int(bad is None)}
 
 
 @pytest.mark.deep
@@ -167,38 +230,39 @@ def test_a_step_that_was_taken_back_is_said_to_be(tmp_path: Path, store: Path, m
     assert f"taken back with commit {commits[14][:12]}" in found.sentence
 
 
-def test_the_folder_of_a_search_is_invisible_to_git_and_holds_everything(history: History, capsys: pytest.CaptureFixture[str]) -> None:
-    status = git(history.folder, "status", "--porcelain")
-    assert main(["bisect", *ends(history), "--quiet", "--", *COMMAND]) == 0
-    assert git(history.folder, "status", "--porcelain") == status
-    (state,) = (history.folder / ".diagnose" / "bisect").iterdir()
+def test_the_folder_of_a_search_is_invisible_to_git_and_holds_everything(searched: Searched) -> None:
+    folder = searched.history.folder
+    assert git(folder, "status", "--porcelain") == searched.before[0]
+    (state,) = (folder / ".diagnose" / "bisect").iterdir()
     found = decode((state / "report.json").read_bytes())
     kept = {path.name for path in (state / "documents").iterdir()}
     assert {trial.document for trial in found.trials} == kept
-    assert capsys.readouterr() == ("", "")
 
 
-def test_the_same_log_gives_the_same_report(history: History, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bisect", *ends(history), "--format", "json", "--", *COMMAND]) == 0
-    first = capsys.readouterr().out
-    for arguments in (["--resume"], [*ends(history), "--resume", "--format", "json", "--", *COMMAND]):
+def test_the_same_log_gives_the_same_report(searched: Searched, capsys: pytest.CaptureFixture[str]) -> None:
+    first = (searched.reports / "r.json").read_text()
+    asked = [*ends(searched.history), "--", *COMMAND]
+    for arguments in (["--resume"], ["--resume", *asked]):
         assert main(["bisect", "--format", "json", *arguments]) == 0
         assert capsys.readouterr().out == first
-    assert main(["bisect", *ends(history), "--", *COMMAND]) == 2
+    assert main(["bisect", *asked]) == 2
     assert "--resume" in capsys.readouterr().err
 
 
-def test_another_question_is_another_search_or_refused(history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    state = ("--state", str(tmp_path / "state"))
-    assert main(["bisect", *ends(history), *state, "--", *COMMAND]) == 0
-    assert main(["bisect", *ends(history), *state, "--resume", "--metric", "transport", "--", *COMMAND]) == 2
+def test_another_question_is_another_search_or_refused(searched: Searched, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (state,) = (searched.history.folder / ".diagnose" / "bisect").iterdir()
+    asked = [*ends(searched.history), "--state", str(state), "--resume", "--metric", "transport"]
+    assert main(["bisect", *asked, "--", *COMMAND]) == 2
     assert "different: metric" in capsys.readouterr().err
     assert main(["bisect", "--resume", "--state", str(tmp_path / "nowhere")]) == 3
 
 
-def test_a_category_is_a_metric_too(history: History, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bisect", *ends(history), "--metric", "transport", "--format", "json", "--", *COMMAND]) == 0
-    found = result(capsys)
+def test_a_category_is_a_metric_too(history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And a quiet search says nothing."""
+    asked = [*ends(history), "--metric", "transport", "--state", str(tmp_path / "state"), "--quiet", "-o", str(tmp_path / "r.json")]
+    assert main(["bisect", *asked, "--", *COMMAND]) == 0
+    assert capsys.readouterr() == ("", "")
+    found = decode((tmp_path / "r.json").read_bytes())
     assert found.culprits[0].label == history.commits[9]
     assert found.culprits[0].new > 1.3 * found.culprits[0].base
 
@@ -286,7 +350,7 @@ def test_a_list_of_artefacts_is_searched(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tags.txt").write_text("".join(f"24.{number:02d}\tregistry/image:24.{number:02d}\n" for number in range(1, 13)))
-    script = 'case {item} in *:24.0[1-7]) step=base;; *) step=garbage;; esac; cp "$SIMULATED/$step.json" "$DIAGNOSE_OUTPUT"'
+    script = 'case {item} in *:24.0[1-7]) step=base;; *) step=slow-kernels;; esac; cp "$SIMULATED/$step.json" "$DIAGNOSE_OUTPUT"'
     assert main(["bisect", "--items", "tags.txt", "--format", "json", "--", "sh", "-c", script]) == 0
     found = result(capsys)
     assert (found.kind, found.result) == ("items", "found")
@@ -294,7 +358,7 @@ def test_a_list_of_artefacts_is_searched(
     assert "tags.txt" in found.order
     moved = found.culprits[0].comparison
     assert moved is not None
-    assert moved.outcome.moved.startswith("Launch-bound time")
+    assert moved.outcome.moved.startswith("GEMMs and attention take 1.2")
 
 
 @pytest.fixture
@@ -313,9 +377,9 @@ def nightly(request: pytest.FixtureRequest, store: Path, tmp_path: Path, monkeyp
     return folder
 
 
-@pytest.mark.parametrize("nightly", [range(7, 17), pytest.param(range(20), marks=pytest.mark.deep)], indirect=True)
+@pytest.mark.parametrize("nightly", [range(8, 16), pytest.param(range(20), marks=pytest.mark.deep)], indirect=True)
 def test_the_culprit_is_found_among_traces_that_are_there_already(nightly: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bisect", "--traces", "nightly/*.sqlite", "--format", "json"]) == 0
+    assert main(["bisect", "--traces", "nightly/*.sqlite", "--jobs", "1", "--format", "json"]) == 0
     found = result(capsys)
     assert found.kind == "traces"
     assert (found.culprits[0].before, found.culprits[0].label) == ("night-11.sqlite", "night-12.sqlite")

@@ -206,10 +206,11 @@ def test_halving_takes_no_more_candidates_than_it_needs(count: int) -> None:
         )  # both ends and both sides of the step once more, four times where they stand alone
 
 
-def test_the_number_of_runs_stays_within_halving_and_repeats() -> None:
+@pytest.mark.parametrize("count", [50, pytest.param(100, marks=pytest.mark.deep)])
+def test_the_number_of_runs_stays_within_halving_and_repeats(count: int) -> None:
     """With an effect of three times the noise each decision takes a few captures; nothing is captured more often than allowed."""
     runs = []
-    for seed in range(100):
+    for seed in range(count):
         history = one_step(seed, 0.06, broken=0.05)
         found = searched(Question(count=len(history.levels), repeats=REPEATS), noisy(history.levels, 0.02, seed, broken=history.broken))
         captures = Counter(one.place for one in found.taken if one.value is not None)
@@ -388,13 +389,14 @@ def test_one_odd_trace_of_a_series_is_told_whatever_its_ends_do() -> None:
     assert (answer.ends, answer.found, answer.lone) == ("alike", (), (6,))
 
 
-def test_a_step_that_noise_hides_from_single_traces_is_found_by_the_series() -> None:
+@pytest.mark.parametrize("count", [20, pytest.param(40, marks=pytest.mark.deep)])
+def test_a_step_that_noise_hides_from_single_traces_is_found_by_the_series(count: int) -> None:
     seen: Counter[str] = Counter()
-    for seed in range(40):
+    for seed in range(count):
         levels = [100.0] * 40 + [110.0] * 60
         seen[verdict(History(levels, 40, set()), series(levels, noisy(levels, 0.02, seed)))] += 1
     assert seen["wrong"] == 0
-    assert seen["right"] >= 30, seen
+    assert seen["right"] >= 0.75 * count, seen
 
 
 # --- what a search is -------------------------------------------------------------------------------------------------

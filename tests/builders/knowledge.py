@@ -2,22 +2,30 @@
 
 import os
 import pickle
-from collections.abc import Callable, Hashable
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
+
+import polars as pl
 
 from diagnose.knowledge import rulebook, strict_yaml, taxonomy
 from diagnose.knowledge.buckets import Buckets
+from diagnose.knowledge.conditions import Expression, Kind
 from tests.builders.simulated import AFRESH
 
 T = TypeVar("T")
+Compile: TypeAlias = Callable[
+    [Sequence[rulebook._Wanted], Mapping[str, pl.DataType], Mapping[str, bytes]], dict[tuple[str, Kind], Expression]
+]
 load_afresh = rulebook._load
 
 
 def read_once() -> None:
-    """From now on this process keeps the rulebook without rules of the user's, what each rule file holds, each bucket file, that such files
-    go together, and what the YAML of any bytes says (packed, so that each caller has its own).
+    """From now on this process keeps the rulebook without rules of the user's, what each rule file holds, the buckets, each bucket file,
+    that such files go together, each expression that was found right over the same names, and what the YAML of any bytes says (packed, so
+    that each caller has its own).
 
     Not where tests/builders/simulated.py makes its runs afresh either, so that it is recorded which tests reach what reads them.
     """
@@ -35,6 +43,9 @@ def read_once() -> None:
     parse = rulebook._parse
     rulebook._load = lambda extra: load_afresh(extra) if extra else _kept("rulebook", lambda: load_afresh(()))  # type: ignore[assignment]
     rulebook._parse = lambda source, kind: _kept((source, kind), lambda: parse(source, kind))  # type: ignore[assignment]
+    rulebook._compile = _compiled_once(rulebook._compile)  # type: ignore[assignment]
+    load_buckets = taxonomy.load_buckets
+    taxonomy.load_buckets = rulebook.load_buckets = lambda data=None: _kept(("buckets", data), lambda: load_buckets(data))  # type: ignore[attr-defined]
     check = taxonomy._check
     taxonomy._bucket_file = kept_file
     taxonomy._check = lambda made, parts, name: _kept(("fine", *map(id, parts)), lambda: check(made, parts, name))
@@ -46,6 +57,20 @@ def read_once() -> None:
         return pickle.loads(_kept(text, lambda: pickle.dumps(load(text))))  # noqa: S301 - packed a line above
 
     strict_yaml.load = kept_yaml
+
+
+def _compiled_once(compile_all: Compile) -> Compile:
+    """Compiles, and tries the types of, what it has not found right over the same names before: the first fault stays the first."""
+    right: dict[frozenset[tuple[str, pl.DataType]], dict[tuple[str, Kind], Expression]] = defaultdict(dict)
+
+    def compiled(
+        wanted: Sequence[rulebook._Wanted], schema: Mapping[str, pl.DataType], files: Mapping[str, bytes]
+    ) -> dict[tuple[str, Kind], Expression]:
+        known = right[frozenset(schema.items())]
+        known |= compile_all([one for one in wanted if (one.text, one.kind) not in known], schema, files)
+        return {(one.text, one.kind): known[one.text, one.kind] for one in wanted}
+
+    return compiled
 
 
 _KEPT: dict[Hashable, Any] = {}

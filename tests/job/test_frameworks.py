@@ -157,6 +157,16 @@ def test_a_configuration_of_accelerate_and_the_file_that_it_names(tmp_path: Path
     assert any("gone.json" in note for note in read_job(tmp_path / "away.yaml").notes)
 
 
+def test_overrides_lie_on_the_configuration_file_that_they_name(tmp_path: Path) -> None:
+    script = "CONFIG_FILE=./NAME ./run_train.sh --parallelism.tensor_parallel_degree 4"
+    (tmp_path / "base.toml").write_text("[training]\nseq_len = 2048\n[parallelism]\ntensor_parallel_degree = 2\n")
+    job = parse_job(script.replace("NAME", "base.toml"), folder=tmp_path)
+    assert told(job, "seq_length", "tensor_model_parallel_size") == (2048, 4)
+    away = parse_job(script.replace("NAME", "gone.toml"), folder=tmp_path)
+    assert told(away, "seq_length", "tensor_model_parallel_size") == (None, 4)
+    assert any("gone.toml is not beside the script" in note for note in away.notes)
+
+
 @for_each(
     "command",
     "accelerate launch --config_file launch.yaml train.py --config train.yaml --max_grad_norm 0.5",

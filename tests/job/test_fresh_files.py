@@ -96,6 +96,14 @@ def test_what_slime_sets_by_itself_is_not_said_to_be_off_and_its_ranks_are_count
     assert muon.get("use_distributed_optimizer") is not True
 
 
+def test_of_the_deepspeed_fork_sizes_that_do_not_divide_are_certain_and_other_comparisons_of_sizes_are_not() -> None:
+    sizes = "--num-layers 4 --hidden-size 64 --num-attention-heads 6"
+    job = parse_job(f"deepspeed pretrain_gpt.py {sizes} --seq-length 8192 --max-position-embeddings 4096 --deepspeed\n")
+    assert job.format == "megatron-deepspeed"
+    groups = {one.id: one.group for one in check(job, BOOK, TOOL).results}
+    assert groups == {"sequence-beyond-positions": "doubtful", "hidden-size-not-divisible-by-heads": "will_fail"}
+
+
 def test_of_the_deepspeed_fork_of_megatron_no_assertion_of_megatron_lm_is_certain() -> None:
     job = parse_job(
         f"deepspeed pretrain_gpt.py {FLAGS} --num-experts 8 --tensor-model-parallel-size 2 --deepspeed --deepspeed_config ds.json\n"

@@ -1,6 +1,8 @@
 """Every real Nsight Systems export in the folder of real traces against an independent brute-force reference."""
 
 import re
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -61,8 +63,13 @@ REPORT = "LeiWang1999_memfusion_artifact_report1"
 EXPORT = f"{REPORT}.nsys-rep-nsys-2024.2.3.38"
 
 
-def load(real_traces: Path, stem: str) -> Trace:
-    return conform(nsys_sqlite.read(real_traces / "nsys" / f"{stem}.sqlite"))
+Load = Callable[[str], Trace]
+
+
+@pytest.fixture(scope="module")
+def load(real_traces: Path) -> Load:
+    """The trace of an export, read once for all tests."""
+    return cache(lambda stem: conform(nsys_sqlite.read(real_traces / "nsys" / f"{stem}.sqlite")))
 
 
 def test_the_list_is_complete(real_traces: Path) -> None:
@@ -70,8 +77,8 @@ def test_the_list_is_complete(real_traces: Path) -> None:
 
 
 @for_each("stem", *(stem for stem, kernels in KERNELS.items() if kernels is not None))
-def test_totals_equal_the_reference(real_traces: Path, reference: ModuleType, stem: str) -> None:
-    trace = load(real_traces, stem)
+def test_totals_equal_the_reference(real_traces: Path, load: Load, reference: ModuleType, stem: str) -> None:
+    trace = load(stem)
     expected = {key: value for key, value in reference.measure(str(real_traces / "nsys" / f"{stem}.sqlite")).items() if "/" in key}
     pids = {rank.rank: rank.pid or 0 for rank in trace.ranks}
     origin = trace.provenance.origin_ns
@@ -91,26 +98,26 @@ def test_totals_equal_the_reference(real_traces: Path, reference: ModuleType, st
 
 
 @for_each("stem", *(stem for stem, kernels in KERNELS.items() if kernels is None))
-def test_exports_without_gpu_work_are_refused(real_traces: Path, stem: str) -> None:
+def test_exports_without_gpu_work_are_refused(load: Load, stem: str) -> None:
     with pytest.raises(InputError, match=r"no GPU work|export that failed"):
-        load(real_traces, stem)
+        load(stem)
 
 
-def test_every_schema_version_of_the_corpus_is_read(real_traces: Path) -> None:
-    got = {load(real_traces, stem).provenance.schema_version for stem, kernels in KERNELS.items() if kernels is not None}
+def test_every_schema_version_of_the_corpus_is_read(load: Load) -> None:
+    got = {load(stem).provenance.schema_version for stem, kernels in KERNELS.items() if kernels is not None}
     assert got == VERSIONS
 
 
-def test_most_operations_join_their_launch_within_their_process(real_traces: Path) -> None:
-    trace = load(real_traces, "GindaChen_nsys-ai_tests.fixtures.mfu_2gpu_before")
+def test_most_operations_join_their_launch_within_their_process(load: Load) -> None:
+    trace = load("GindaChen_nsys-ai_tests.fixtures.mfu_2gpu_before")
     kernels = trace.ops.filter(kind="kernel")
     joined = kernels.join(trace.calls.select("rank", "correlation"), on=["rank", "correlation"])
     ambiguous = kernels.join(trace.calls.select("correlation"), on="correlation")
     assert (kernels.height, joined.height, ambiguous.height) == (4010, 3986, 4280)
 
 
-def test_waits_of_the_two_process_trace_lie_on_the_process_s_own_device(real_traces: Path) -> None:
-    trace = load(real_traces, "GindaChen_nsys-ai_tests.fixtures.mfu_2gpu_before")
+def test_waits_of_the_two_process_trace_lie_on_the_process_s_own_device(load: Load) -> None:
+    trace = load("GindaChen_nsys-ai_tests.fixtures.mfu_2gpu_before")
     counts = {(rank, device, kind): count for rank, device, kind, count in trace.waits.group_by("rank", "device", "kind").len().iter_rows()}
     assert counts == {
         (0, 0, "stream_wait"): 98,
@@ -123,8 +130,8 @@ def test_waits_of_the_two_process_trace_lie_on_the_process_s_own_device(real_tra
 
 
 @for_each("stem", *(stem for stem, kernels in KERNELS.items() if kernels))
-def test_the_kind_of_each_synchronisation_fits_its_api_call(real_traces: Path, stem: str) -> None:
-    trace = load(real_traces, stem)
+def test_the_kind_of_each_synchronisation_fits_its_api_call(load: Load, stem: str) -> None:
+    trace = load(stem)
     names = trace.names["text"]
     waits = trace.waits.filter(pl.col("kind") != "record").join(
         trace.calls.select("rank", "correlation", "name_id"), on=["rank", "correlation"]
@@ -143,10 +150,10 @@ def test_the_kind_of_each_synchronisation_fits_its_api_call(real_traces: Path, s
     assert pairs <= set(allowed.items())
 
 
-def test_api_names_lose_their_version(real_traces: Path) -> None:
+def test_api_names_lose_their_version(load: Load) -> None:
     for stem, kernels in KERNELS.items():
         if kernels:
-            trace = load(real_traces, stem)
+            trace = load(stem)
             called = trace.names["text"].gather(trace.calls["name_id"].unique()).to_list()
             assert [name for name in called if re.search(r"_v\d+$|_ptsz", name)] == []
 
@@ -155,8 +162,8 @@ COMPARED = ("ops", "calls", "ranges", "waits", "names", "threads")
 
 
 @pytest.mark.parametrize("other", [f"{REPORT}.nsys-rep-nsys-2023.4.4.54", REPORT, f"{EXPORT}+ts-normalize", f"{EXPORT}+lazy-false"])
-def test_the_same_report_through_another_exporter_is_the_same_trace(real_traces: Path, other: str) -> None:
-    one, two = load(real_traces, EXPORT), load(real_traces, other)
+def test_the_same_report_through_another_exporter_is_the_same_trace(load: Load, other: str) -> None:
+    one, two = load(EXPORT), load(other)
     for table in ("ops", "calls", "ranges", "waits"):
         assert _spelled(one, table).equals(_spelled(two, table)), table
     assert one.devices == two.devices
@@ -172,8 +179,8 @@ def _spelled(trace: Trace, table: str) -> pl.DataFrame:
     return frame.sort(frame.columns)
 
 
-def test_parquet_and_sqlite_exports_give_the_same_trace(real_traces: Path) -> None:
-    one = load(real_traces, EXPORT)
+def test_parquet_and_sqlite_exports_give_the_same_trace(real_traces: Path, load: Load) -> None:
+    one = load(EXPORT)
     two = conform(nsys_parquet.read(real_traces / "nsys" / f"{EXPORT}_pqtdir"))
     for table in COMPARED:
         assert getattr(one, table).equals(getattr(two, table)), table
@@ -182,8 +189,8 @@ def test_parquet_and_sqlite_exports_give_the_same_trace(real_traces: Path) -> No
     assert one.ledger == two.ledger
 
 
-def test_nothing_private_of_a_capture_is_passed_on(real_traces: Path) -> None:
+def test_nothing_private_of_a_capture_is_passed_on(load: Load) -> None:
     for stem, kernels in KERNELS.items():
         if kernels is not None:
-            provenance = load(real_traces, stem).provenance
+            provenance = load(stem).provenance
             assert re.findall(r"(?:/[\w.\-]+){2,}|\S+@\S+", " ".join((*provenance.diagnostics, *provenance.notes))) == []

@@ -120,6 +120,23 @@ def test_an_export_that_never_ends_is_stopped_with_all_its_processes(tmp_path: P
     assert not _runs(pid)
 
 
+def test_a_program_that_is_stopped_takes_what_it_started_along() -> None:
+    process = subprocess.Popen(["/bin/sh", "-c", "sleep 3600 & echo $!; wait"], stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert process.stdout is not None
+        started = int(process.stdout.readline())
+        nsys_report._stop(process)
+        assert process.poll() == -signal.SIGTERM
+        deadline = time.monotonic() + 60
+        while _runs(started) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not _runs(started)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
 def _runs(pid: int) -> bool:
     """True while the process exists and is not just waiting to be collected."""
     try:

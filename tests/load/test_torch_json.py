@@ -401,7 +401,7 @@ def test_a_bracket_too_many_ends_no_list_wherever_a_chunk_ends() -> None:
     """Damage that looks like the list's end until one sees that events follow."""
     events = [json.dumps(kernel(10 * place, 5)) for place in range(8)]
     data = ('{"traceEvents": [' + '],{"ph": "i"},'.join(events) + "]}").encode()
-    for chunk in range(1, 600, 5):
+    for chunk in (*range(1, 100, 3), *range(100, 600, 20)):
         trace = load(data, chunk=chunk)
         assert trace.ops.height == 8, chunk
         assert codes(trace)["undecodable_event"] == 7, chunk
@@ -519,7 +519,7 @@ def test_two_processes_read_what_one_reads(tmp_path: Path, monkeypatch: pytest.M
     assert (two.ledger, two.provenance, two.ranks, two.devices) == (one.ledger, one.provenance, one.ranks, one.devices)
 
 
-@pytest.mark.parametrize("count", [1, 40, 400])
+@pytest.mark.parametrize("count", [1, 40, 150])
 @pytest.mark.parametrize("pieces", [2, 3, 7])
 def test_ranges_join_to_the_whole(count: int, pieces: int, tmp_path: Path) -> None:
     data = document(events(count))

@@ -6,9 +6,10 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from diagnose.measure.contention import contention
+from diagnose.measure.contention import compared, contention
 from diagnose.measure.facts import device_facts
 from diagnose.measure.records import device_records
+from diagnose.measure.steps import inside_windows
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.walls import bounds
 from tests.builders import simulated
@@ -86,7 +87,14 @@ UNKNOWN: dict[str, Scene] = {
 
 @pytest.mark.parametrize("one", UNKNOWN.values(), ids=UNKNOWN)
 def test_what_cannot_be_compared_is_not_known(one: Scene) -> None:
-    assert [measured(one)[name] for name in NAMES[:4]] == [None] * 4
+    work = one.work()
+    assert compared(inside_windows(work, one.steps().frame), work)["rate"].drop_nulls().to_list() == []
+
+
+def test_where_nothing_can_be_compared_all_facts_but_the_time_are_null() -> None:
+    found = measured(UNKNOWN["four alone"])
+    assert [found[name] for name in NAMES[:4]] == [None] * 4
+    assert found["compute_beside_transport_ns"] == 5 * 600
 
 
 @pytest.mark.parametrize(("others", "lost", "known"), [(3, 1000 + 600, 1), (15, 1000 + 3000, 1), (16, 1000, 5 / 21)])

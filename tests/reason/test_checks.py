@@ -172,6 +172,18 @@ def test_fixes_that_are_on_are_asked_for_their_conflicts(tmp_path: Path) -> None
     assert own == [("The hidden size is 64.", "will_fail", "error", "fix"), ("The vocabulary is small (99).", "doubtful", None, "fix")]
 
 
+def test_a_setting_that_a_fix_and_its_conflict_both_read_is_shown_once(tmp_path: Path) -> None:
+    (tmp_path / "playbook").mkdir()
+    both = OWN_FIX.replace('"job_vocab_size < 100"', '"job_vocab_size < 100 AND job_sequence_parallel"')
+    (tmp_path / "playbook" / "own.yaml").write_text(both, encoding="utf-8")
+    lines = "  tensor_model_parallel_size: 2\n  num_layers: 4\n  hidden_size: 128\n  vocab_size: 99\n"
+    found = check(parse_job(f"model:\n  sequence_parallel: true\n{lines}"), load_rulebook([tmp_path]), TOOL)
+    assert [(row.name, row.value) for row in result(found, "OWN-01-requirement").settings] == [
+        ("sequence_parallel", True),
+        ("vocab_size", 99),
+    ]
+
+
 def test_a_conflict_is_told_once_and_not_where_a_check_has_told_it(tmp_path: Path) -> None:
     """Two fixes that share a conflict, and one whose settings a check that fired has read."""
     (tmp_path / "playbook").mkdir()

@@ -84,15 +84,16 @@ def test_there_is_a_sample_of_every_kind() -> None:
     assert {kind_of(make()) for make in DOCUMENTS.values()} == {kind.name for kind in KINDS}
 
 
+@pytest.mark.parametrize("documents", [DOCUMENTS, pytest.param(HOSTILE, marks=pytest.mark.deep)], ids=["usual", "hostile"])
 @pytest.mark.parametrize("format_", [writer.name for writer in writers()])
-def test_the_same_document_gives_the_same_bytes(format_: str) -> None:
+def test_the_same_document_gives_the_same_bytes(format_: str, documents: dict[str, Sample]) -> None:
     def same(name: str) -> bool:
         document = EVERY[name]()
         return format_ not in formats_for(kind_of(document)) or write(
             document, format_, Options(job_file="configs/job.yaml", detail=2)
         ) == written(name, format_)
 
-    assert offenders(EVERY, same) == []
+    assert offenders(documents, same) == []
 
 
 def test_pages_are_for_every_document_json_for_those_with_data_and_issues_for_those_with_findings() -> None:

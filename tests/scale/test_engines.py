@@ -4,7 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,8 +16,9 @@ from diagnose.document.encoding import encode
 from diagnose.errors import InputError, MissingInputError, UsageError
 from diagnose.pipeline import diagnose
 from diagnose.scale import dask as dask_engine
+from diagnose.scale import local
 from diagnose.scale.dask import DaskEngine
-from diagnose.scale.engine import Attempt, Engine, WorkerFaultError, attempt
+from diagnose.scale.engine import Attempt, Engine, Outcome, Run, WorkerFaultError, attempt
 from diagnose.scale.local import THREADS, LocalEngine, _tell, few_threads, processors
 from tests.builders.cases import for_each
 from tests.scale import tasks
@@ -41,7 +43,19 @@ def engine(request: pytest.FixtureRequest) -> Make:
     return made(request)
 
 
+class Inside:
+    """Runs tasks in this process: for what is concluded from outcomes, wherever they come from."""
+
+    def __init__(self, task: Attempt) -> None:
+        self.task = task
+
+    def run(self, run: Run) -> Iterator[Outcome]:
+        yield from (self.task(run.settings, one) for one in run.tasks)
+
+
 def made(request: pytest.FixtureRequest) -> Make:
+    if request.param == "inside":
+        return Inside
     if request.param == "local":
         return lambda task: LocalEngine(jobs=2, task=task)
     pytest.importorskip("distributed", reason="distributed is not installed")
@@ -127,9 +141,10 @@ def test_a_fault_in_a_worker_is_a_fault_with_its_traceback(ranks: Ranks, engine:
     ("task", "said"),
     [(tasks.other_version, r"A worker has diagnose .*, and this is 0\.0\.1"), (tasks.other_rules, "rules of a worker differ")],
 )
-def test_a_worker_with_another_version_or_other_rules_is_refused(ranks: Ranks, engine: Make, task: Attempt, said: str) -> None:
+@pytest.mark.parametrize("each_engine", ["inside", pytest.param("local", marks=pytest.mark.deep), SCHEDULER], indirect=True)
+def test_a_worker_with_another_version_or_other_rules_is_refused(ranks: Ranks, each_engine: Make, task: Attempt, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        diagnose(ranks("a", "b"), engine=engine(task))
+        diagnose(ranks("a", "b"), engine=each_engine(task))
 
 
 # ---------------------------------------------------------------------------------------------------- workers that die
@@ -209,6 +224,16 @@ def test_ctrl_c_ends_the_workers_at_once(ranks: Ranks, kind: str) -> None:
     assert said.decode().splitlines()[-1] == "interrupted"
     assert b"Traceback" not in said
     assert all(gone(worker, 60) for worker in workers)
+
+
+def test_a_new_worker_leaves_ctrl_c_to_its_parent_and_watches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers: dict[int, object] = {}
+    watching = threading.Event()
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    monkeypatch.setattr(local, "_end_with_parent", watching.set)
+    local._prepare()
+    assert watching.wait(60)
+    assert handlers == {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: local._unwind}
 
 
 @pytest.mark.deep

@@ -9,6 +9,7 @@ import pytest
 from diagnose.knowledge.taxonomy import Taxonomy, load_taxonomy
 from diagnose.measure.buckets.classify import classify
 from diagnose.measure.buckets.context import FORWARD_BIT, host_context, innermost, masks_of
+from diagnose.measure.buckets.line import EDGE, after, before
 from diagnose.measure.host import attribute
 from diagnose.model.trace import Trace
 from tests.builders.cases import for_each
@@ -162,6 +163,13 @@ RUNS: dict[str, tuple[Steps, dict[tuple[int, ...], tuple[str, str]]]] = {
     "what has a name of its own keeps it there": (
         [ADAM, CAST, SELECT, ADAM], {(0, 3): ("optimizer", NAME), (1,): ("optimizer", NEAR), (2,): ("embedding", NAME)}),
 }  # fmt: skip
+
+
+def test_what_is_nearest_is_looked_for_within_a_stream_and_ends_at_its_edge() -> None:
+    rows = pl.DataFrame({"stream": [1, 1, 1, 2, 2], "sign": [None, 5, None, None, 6]}, schema_overrides={"sign": pl.UInt8})
+    found = rows.select(before(pl.col("sign"), "stream").alias("before"), after(pl.col("sign"), "stream").alias("after"))
+    assert found["before"].to_list() == [EDGE, EDGE, 5, EDGE, EDGE]
+    assert found["after"].to_list() == [5, EDGE, EDGE, 6, EDGE]
 
 
 @for_each("steps, expected", *RUNS.values())

@@ -12,7 +12,7 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.measure.ranks.compare import _slowest
 from diagnose.measure.ranks.groups import experts, like_groups, slow_devices
-from diagnose.measure.ranks.lateness import Background, _arrivals, _waited_for_alone, late
+from diagnose.measure.ranks.lateness import Background, _arrivals, _in_most, _waited_for_alone, late
 from diagnose.measure.ranks.matching import clocks, ends_apart, match
 from diagnose.measure.ranks.transfers import NOTICEABLE_NS, NOTICEABLE_SHARE, OwnTimes, left_alone, own_times, record, split_exchanges
 from diagnose.pipeline import diagnose
@@ -217,6 +217,13 @@ def some(ranks: int, late_by: dict[int, list[int]]) -> list[Did]:
         did = Did(rank=rank, lanes={lane(communicator=1): ran}, step_ns=60_000_000, blocked_ns=blocked(is_late), starved_ns=starved)
         found.append(did)
     return found
+
+
+def test_own_time_explains_waiting_where_it_exceeds_half_of_what_it_must_in_most_steps() -> None:
+    """Of 100 ns of waiting 60 in the median step, and 30 in seven of ten."""
+    for least, explains in ((30, True), (29, False)):
+        assert _in_most([60] * 6 + [least] + [0] * 3, 100) is explains
+    assert not _in_most([59] * 10, 100)
 
 
 def test_of_two_ranks_the_late_one_is_named() -> None:

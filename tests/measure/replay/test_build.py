@@ -10,6 +10,7 @@ from diagnose.load.readers import load
 from diagnose.measure.capture import measure
 from diagnose.measure.replay.graph import EDGES, NODES, STEPS, Graph
 from diagnose.measure.replay.path import replay, step_times
+from diagnose.measure.replay.threads import _in_turn
 from diagnose.model.trace import Device
 from tests.builders import simulated
 from tests.builders.cases import for_each
@@ -79,6 +80,17 @@ TURNS = [run("gemm", 20, 900, 10), run("gemm", 200_020, 200_100, 200_000, thread
 )
 def test_replay_of_a_small_graph(items: list[Item], gone: pl.Expr, expected: list[int]) -> None:
     assert begun(without(graph_of(items), gone)) == expected
+
+
+@for_each(
+    "calls, expected",
+    ([(1, 0), (1, 5), (1, 9)], True),
+    ([(1, 0), (2, 5), (2, 9)], False),
+    ([(1, 0), (1, 5), (1, 5)], False),
+    ([(1, 5), (1, 0)], False),
+)
+def test_calls_are_in_turn_where_one_thread_makes_one_after_the_other(calls: list[tuple[int, int]], expected: bool) -> None:
+    assert _in_turn(pl.DataFrame(calls, schema=["thread", "start"], orient="row")) is expected
 
 
 def test_a_thread_that_takes_over_moves_with_the_one_before_it() -> None:

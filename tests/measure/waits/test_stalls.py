@@ -76,9 +76,8 @@ def swept(case: Case) -> Swept:
     return Swept(work=work, windows=windows, ran=budget.concurrency(work, CLASSES, windows), found=found)
 
 
-def measured(case: Case) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The budget's times, and those of the stalls with what bounds count beyond them, of a case."""
-    one = swept(case)
+def times_of(one: Swept) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The budget's times, and those of the stalls with what bounds count beyond them."""
     work, windows, found = one.work, one.windows, one.found
     beyond = ceilings(found, windows, work["role"], work["copy_kind"], work.select("start", "issued"))
     times = stalls.stall_times(found, windows, work["role"], work["copy_kind"]).join(beyond, on="index", how="left", maintain_order="left")
@@ -112,71 +111,55 @@ def modelled_budget(case: Case, window: tuple[int, int]) -> dict[str, int]:
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-def test_budget_equals_the_slow_model(seed: int) -> None:
-    case = make_case(seed)
-    if not case.windows:
-        return
-    times, _ = measured(case)
-    for place, window in enumerate(case.windows):
-        row = times.row(place, named=True)
-        assert {key: value for key, value in row.items() if key != "index"} == modelled_budget(case, window)
-
-
-@given(st.integers(min_value=0, max_value=10**9))
-def test_stalls_equal_the_slow_model(seed: int) -> None:
+def test_budget_stalls_bounds_and_split_equal_the_slow_model(seed: int) -> None:
+    """Each case is measured once. Without a resolved wait producers are inferred, which the model does not."""
     case = make_case(seed)
     if not case.windows:
         return
     if any(event not in case.records for _, _, event in case.waits) or (case.waits and not case.records):
         pytest.fail("the generator made a wait without a record")
-    times, found = measured(case)
-    resolved = any(True for _ in case.waits)
-    for place, window in enumerate(case.windows):
-        expected = explain(case, window)
-        row = found.row(place, named=True)
-        assert row["allocator_ns"] == expected.get("allocator", 0)
-        assert row["python_gap_ns"] == expected.get("host", 0)
-        assert row["host_work_ns"] == expected.get("host", 0) + expected.get("launch", 0)
-        absent = times["compute_absent_ns"][place]
-        assert row["launch_starved_ns"] + row["blocking_ns"] + row["dependency_stalled_ns"] == absent
-        blocking = {role: expected.get(f"blocking {role}", 0) for role in ("transport", "packing", "copy", "compute")}
-        assert row["beside_transport_ns"] <= row["dependency_stalled_ns"]
-        if resolved:
-            assert row["beside_transport_ns"] == beside_transport(case, window)
-            assert row["host_sync_ns"] == expected.get("host_sync", 0)
-            assert row["blocking_ns"] == sum(blocking.values())
-            assert (row["blocking_transport_ns"], row["blocking_packing_ns"], row["blocking_copy_ns"]) == (
-                blocking["transport"],
-                blocking["packing"],
-                blocking["copy"],
-            )
-            assert row["blocking_host_copy_ns"] == blocking["copy"]
-        else:
-            assert row["host_sync_ns"] <= expected.get("host_sync", 0)  # an inferred producer may explain some of it
-            assert row["blocking_lower_ns"] <= sum(blocking.values()) <= row["blocking_ns"] <= row["blocking_upper_ns"]
-
-
-@given(st.integers(min_value=0, max_value=10**9))
-def test_what_bounds_count_beyond_the_split_equals_the_slow_model(seed: int) -> None:
-    case = make_case(seed)
-    if not case.windows or not case.waits:  # without a resolved wait producers are inferred, which the model does not
-        return
-    if ends_idle(case):
-        return
-    _, found = measured(case)
-    for place, window in enumerate(case.windows):
-        expected = explain_beyond(case, window)
-        row = found.row(place, named=True)
-        assert {name: row[name] for name in expected} == expected
-
-
-@given(st.integers(min_value=0, max_value=10**9))
-def test_synchronising_calls_are_charged_with_no_more_than_they_took(seed: int) -> None:
-    case = make_case(seed)
-    if not case.windows:
-        return
-    _, found = measured(case)
     one = swept(case)
+    times, found = times_of(one)
+    cells = absent_cells(one.found, one.ran, one.work, one.windows)
+    for place, window in enumerate(case.windows):
+        budgeted, row = times.row(place, named=True), found.row(place, named=True)
+        assert {key: value for key, value in budgeted.items() if key != "index"} == modelled_budget(case, window)
+        check_stalls(case, window, row, budgeted["compute_absent_ns"])
+        if case.waits:
+            own = {(ran, why): ns for index, ran, why, ns in cells.iter_rows() if index == place}
+            assert own == split_cells(case, window)
+        if case.waits and not ends_idle(case):
+            beyond = explain_beyond(case, window)
+            assert {name: row[name] for name in beyond} == beyond
+    check_synchronising_calls(case, one, found)
+
+
+def check_stalls(case: Case, window: tuple[int, int], row: dict[str, int], absent: int) -> None:
+    """The times of one window are those of the model."""
+    expected = explain(case, window)
+    assert row["allocator_ns"] == expected.get("allocator", 0)
+    assert row["python_gap_ns"] == expected.get("host", 0)
+    assert row["host_work_ns"] == expected.get("host", 0) + expected.get("launch", 0)
+    assert row["launch_starved_ns"] + row["blocking_ns"] + row["dependency_stalled_ns"] == absent
+    blocking = {role: expected.get(f"blocking {role}", 0) for role in ("transport", "packing", "copy", "compute")}
+    assert row["beside_transport_ns"] <= row["dependency_stalled_ns"]
+    if case.waits:
+        assert row["beside_transport_ns"] == beside_transport(case, window)
+        assert row["host_sync_ns"] == expected.get("host_sync", 0)
+        assert row["blocking_ns"] == sum(blocking.values())
+        assert (row["blocking_transport_ns"], row["blocking_packing_ns"], row["blocking_copy_ns"]) == (
+            blocking["transport"],
+            blocking["packing"],
+            blocking["copy"],
+        )
+        assert row["blocking_host_copy_ns"] == blocking["copy"]
+    else:
+        assert row["host_sync_ns"] <= expected.get("host_sync", 0)  # an inferred producer may explain some of it
+        assert row["blocking_lower_ns"] <= sum(blocking.values()) <= row["blocking_ns"] <= row["blocking_upper_ns"]
+
+
+def check_synchronising_calls(case: Case, one: Swept, found: pl.DataFrame) -> None:
+    """They are charged with no more than they took."""
     held = host_activity(to_trace(case), one.work, 0, HOSTS).blocked
     assert int(found["host_sync_ns"].sum() + found["sync_restart_ns"].sum()) <= int((held["end"] - held["start"]).sum())
     rest = found["host_work_ns"] - found["launch_shadowed_ns"] - found["sync_restart_ns"]
@@ -198,18 +181,6 @@ SHARED = pl.DataFrame(
     },
     schema_overrides={"class_id": pl.UInt16},
 )
-
-
-@given(st.integers(min_value=0, max_value=10**9))
-def test_time_without_compute_equals_the_slow_model(seed: int) -> None:
-    case = make_case(seed)
-    if not case.windows or not case.waits:  # without a resolved wait producers are inferred, which the model does not
-        return
-    one = swept(case)
-    cells = absent_cells(one.found, one.ran, one.work, one.windows)
-    for place, window in enumerate(case.windows):
-        own = {(ran, why): ns for index, ran, why, ns in cells.iter_rows() if index == place}
-        assert own == split_cells(case, window)
 
 
 @given(st.integers(min_value=0, max_value=10**9))

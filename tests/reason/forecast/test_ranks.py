@@ -14,6 +14,7 @@ from diagnose.errors import UsageError
 from diagnose.knowledge.load import load_knowledge
 from diagnose.measure.ranks.meetings import ONE_RANK, Met, meet_in
 from diagnose.measure.replay.graph import Graph
+from diagnose.measure.replay.meetings import replayed_together
 from diagnose.pipeline import whatif
 from diagnose.reason.forecast.outcome import Replays
 from diagnose.reason.forecast.plan import Search
@@ -73,6 +74,14 @@ def test_in_step_the_waiting_goes_and_the_transfer_stays() -> None:
     partly = in_step(met(*LATE, exchanges=(1,), whole=False))
     assert "members were not captured" in partly.why
     assert partly.basis == "inferred"
+
+
+def test_what_lies_between_two_nodes_lies_between_them_when_ranks_are_replayed_together_too() -> None:
+    """5 ns before the exchange, which the last reaches 165 ns in, and 5 ns behind it."""
+    found = met(*(replace(graph, edges=graph.edges.with_columns(lag=pl.lit(5, pl.Int64))) for graph in LATE), exchanges=(1,))
+    times = replayed_together(found.graphs, found.meetings).times
+    assert [one.start.to_list() for one in times] == [[0, 105, 190], [0, 165, 190]]
+    assert [one.end.to_list() for one in times] == [[100, 185, 240], [160, 185, 240]]
 
 
 def test_in_step_the_rank_in_the_middle_is_shown() -> None:
