@@ -347,8 +347,10 @@ UNEXPLAINED_NAMED = 0.05  # of the time without a known cause: a call that held 
 
 
 def _pauses(one: DeviceMeasure) -> str | None:
-    """The calls and ranges that take most of the long pauses, with their time per step; None where nothing names them."""
+    """The calls and ranges that take most of the long pauses, with their time per step; None where none or less than half is named."""
     named = one.causes.host.filter(pl.col("pause")).group_by("name").agg(pl.col("ns").sum()).sort("ns", "name", descending=[True, False])
+    if 2 * int(named["ns"].sum()) < int(one.counts["host_gap_excess_ns"].sum()):
+        return None
     return _calls_told(one, named.filter(pl.col("ns") >= PAUSE_NAMED * pl.col("ns").sum())) or None
 
 
