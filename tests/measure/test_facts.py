@@ -337,6 +337,28 @@ def test_the_type_of_an_element_in_the_call_goes_before_the_kernel_s_name() -> N
     assert facts_of(replace(seen, trace=trace, classified=classified))["narrow_reduction_share"] == 1.0
 
 
+def test_equal_exchanges_that_differ_show_a_late_rank() -> None:
+    def uneven(*reductions: tuple[int, int]) -> FactValue:
+        """Of all-reduces of so many elements that take so long."""
+        items = [run("gemm", 0, 10, 0)]
+        for _, length in reductions:
+            items.append(run("ncclDevKernel_AllReduce_Sum_f32_RING_LL", items[-1].end, items[-1].end + length, items[-1].end, stream=20))
+        seen = scene(items)
+        sizes = sorted({elements for elements, _ in reductions})
+        told = {"collective": "allreduce", "dtype": "Float"}
+        payloads = [dict.fromkeys(PAYLOADS) | told | {"id": n, "elements_in": size} for n, size in enumerate(sizes)]
+        ids = [None, *(sizes.index(elements) for elements, _ in reductions)]
+        classified = replace(seen.classified, payload_id=pl.Series(ids, dtype=seen.classified.payload_id.dtype))
+        return facts_of(replace(seen, trace=replace(seen.trace, payloads=pl.DataFrame(payloads, schema=PAYLOADS)), classified=classified))[
+            "data_uneven_ns"
+        ]
+
+    assert uneven(*[(5, 100)] * 4, (5, 900)) == 800
+    assert uneven(*[(5, 100)] * 4, (5, 290)) == 0, "within what sharing links does"
+    assert uneven(*[(5, 100)] * 4, (50, 900)) == 0, "more bytes take longer"
+    assert uneven(*[(5, 100)] * 2, (5, 900)) is None, "too few to have a usual one"
+
+
 # Two micro-batches of 100 ns forward and 200 ns backward; the optimizer ends the step.
 FORWARD, BACKWARD = ((0, 100), (300, 400)), ((100, 300), (400, 600))
 
