@@ -185,6 +185,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         "other_gather_share": _shape_share(one, "other", ("all_gather",)),
         "narrow_reduction_share": _narrow_share(one),
         "gradient_rounds_per_step": _gradient_rounds(one),
+        "data_uneven_ns": _uneven_ns(one, "data"),
         **_kernels(one),
         **_memory(one, records),
         "host_pauses": _pauses(one),
@@ -347,8 +348,10 @@ UNEXPLAINED_NAMED = 0.05  # of the time without a known cause: a call that held 
 
 
 def _pauses(one: DeviceMeasure) -> str | None:
-    """The calls and ranges that take most of the long pauses, with their time per step; None where nothing names them."""
+    """The calls and ranges that take most of the long pauses, with their time per step; None where none or less than half is named."""
     named = one.causes.host.filter(pl.col("pause")).group_by("name").agg(pl.col("ns").sum()).sort("ns", "name", descending=[True, False])
+    if 2 * int(named["ns"].sum()) < int(one.counts["host_gap_excess_ns"].sum()):
+        return None
     return _calls_told(one, named.filter(pl.col("ns") >= PAUSE_NAMED * pl.col("ns").sum())) or None
 
 
@@ -413,6 +416,23 @@ def _narrow_share(one: DeviceMeasure) -> float | None:
     ran = _in_steps(one, "data", _REDUCTIONS)
     told = int(ran.filter(pl.col("item").is_not_null())["ns"].sum())
     return _share(int(ran.filter(pl.col("item") <= 2)["ns"].sum()), told) if 2 * told >= int(ran["ns"].sum()) else None
+
+
+UNEVEN = 3  # equal exchanges differ by less where they share the links with others: what takes as many times the usual waits; this project's choice
+_EQUAL = 4  # exchanges of equal size in the steps from which on there is a usual one: this project's choice
+
+
+def _uneven_ns(one: DeviceMeasure, kind: str) -> int | None:
+    """What exchanges of one kind take per step beyond the usual (median) one of their group, operation and size, where it is many times it.
+
+    Bytes and links are the same, so a rank came late. None where sizes were not recorded, or none came back often enough.
+    """
+    equal = _in_steps(one, kind).filter(pl.col("bytes") > 0).with_columns(pl.col("ns").median().over("lane", "bytes").alias("usual"))
+    equal = equal.filter(pl.len().over("lane", "bytes") >= _EQUAL)
+    if equal.is_empty():
+        return None
+    late = equal.filter(pl.col("ns") > UNEVEN * pl.col("usual"))
+    return int((late["ns"] - late["usual"]).sum()) // max(one.budget.per_step.height, 1)
 
 
 ANOTHER_FORWARD = 0.5  # of the forward compute before a step's first reduction: as much between two of them is the next micro-batch's

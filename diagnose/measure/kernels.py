@@ -27,7 +27,7 @@ from diagnose.measure.waits.host_costs import long_gaps
 from diagnose.measure.waits.stalls import Stalls
 from diagnose.model.intervals import merge, overlaps
 from diagnose.model.trace import Device, OpKind, Trace
-from diagnose.model.vocabulary import ATTENTION, CAST, ELEMENTWISE, EXPERT_GEMM, ROUTER, VISION_ENCODER
+from diagnose.model.vocabulary import ATTENTION, CAST, ELEMENTWISE, EXPERT_GEMM, OPTIMIZER, ROUTER, VISION_ENCODER
 
 KEPT = 400  # rows of one device; our own choice: steps of training seldom run more names, and the rest has little work
 Role = pl.Enum(["compute", "transport", "packing", "copy"])
@@ -411,6 +411,7 @@ def step_counts(
             length.sum().alias("work_ns"),
             (pl.col("role") == "packing").sum().alias("packing_kernels_per_step"),
             (pl.col("bucket") == ROUTER).sum().alias("router_kernels_per_step"),
+            ((pl.col("bucket") == OPTIMIZER) & kernel).sum().alias("optimizer_kernels_per_step"),
             ((pl.col("bucket") == EXPERT_GEMM) & kernel).sum().alias("expert_gemm_kernels_per_step"),
             length.filter(pl.col("bucket") == EXPERT_GEMM).median().cast(pl.Int64).alias("expert_gemm_median_ns"),
             length.filter(pl.col("bucket") == EXPERT_GEMM).sum().alias("expert_work_ns"),

@@ -103,7 +103,9 @@ class FixReader:
         holds = self.context.holds_all(list(conditions.values())) if conditions else []
         ahead = [key for key, true in zip(conditions, holds, strict=True) if true]
         specs = [self.context.rulebook.fixes[key] for key in dict.fromkeys((*ahead, *ids))]
-        return tuple(sorted((self.fix(spec) for spec in specs if self._offered(spec)), key=lambda fix: _BACK[fix.state]))
+        read = ((spec, self.fix(spec)) for spec in specs if self._offered(spec))
+        fixes = (fix for spec, fix in read if fix.changes or not spec.changes or fix.state == "already_on")
+        return tuple(sorted(fixes, key=lambda fix: _BACK[fix.state]))
 
     def fix(self, spec: FixSpec) -> Fix:
         """One fix with its state, the sentences behind it, and the changes that it asks for."""

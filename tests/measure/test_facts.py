@@ -136,8 +136,8 @@ def test_the_kernel_median_needs_compute_and_the_spread_two_steps() -> None:
     items = [run("gemm", 10, 100, 1), run("gemm", 200, 290, 191), run("gemm", 300, 350, 295)]
     spans = [Span(text=f"iteration {n}", start=start, end=end) for n, (start, end) in enumerate([(0, 190), (190, 292), (292, 400)])]
     found = facts_of(scene(items, spans))
-    assert (found["step_ns"], found["steps_n"], found["steps_anchored"]) == (113, 3, True), "the mean of 190, 100 and 50"
-    assert found["step_spread"] == (190 - 50) / 100
+    assert (found["step_ns"], found["steps_n"], found["steps_anchored"]) == (117, 3, True), "190, 102 and 58: they begin with their ranges"
+    assert found["step_spread"] == (190 - 58) / 102
 
 
 def test_a_stall_in_one_step_of_three_counts_and_the_typical_step_is_without_it() -> None:
@@ -335,6 +335,28 @@ def test_the_type_of_an_element_in_the_call_goes_before_the_kernel_s_name() -> N
     trace = replace(seen.trace, payloads=pl.DataFrame([payload], schema=PAYLOADS))
     classified = replace(seen.classified, payload_id=pl.Series([None, 0], dtype=seen.classified.payload_id.dtype))
     assert facts_of(replace(seen, trace=trace, classified=classified))["narrow_reduction_share"] == 1.0
+
+
+def test_equal_exchanges_that_differ_show_a_late_rank() -> None:
+    def uneven(*reductions: tuple[int, int]) -> FactValue:
+        """Of all-reduces of so many elements that take so long."""
+        items = [run("gemm", 0, 10, 0)]
+        for _, length in reductions:
+            items.append(run("ncclDevKernel_AllReduce_Sum_f32_RING_LL", items[-1].end, items[-1].end + length, items[-1].end, stream=20))
+        seen = scene(items)
+        sizes = sorted({elements for elements, _ in reductions})
+        told = {"collective": "allreduce", "dtype": "Float"}
+        payloads = [dict.fromkeys(PAYLOADS) | told | {"id": n, "elements_in": size} for n, size in enumerate(sizes)]
+        ids = [None, *(sizes.index(elements) for elements, _ in reductions)]
+        classified = replace(seen.classified, payload_id=pl.Series(ids, dtype=seen.classified.payload_id.dtype))
+        return facts_of(replace(seen, trace=replace(seen.trace, payloads=pl.DataFrame(payloads, schema=PAYLOADS)), classified=classified))[
+            "data_uneven_ns"
+        ]
+
+    assert uneven(*[(5, 100)] * 4, (5, 900)) == 800
+    assert uneven(*[(5, 100)] * 4, (5, 290)) == 0, "within what sharing links does"
+    assert uneven(*[(5, 100)] * 4, (50, 900)) == 0, "more bytes take longer"
+    assert uneven(*[(5, 100)] * 2, (5, 900)) is None, "too few to have a usual one"
 
 
 # Two micro-batches of 100 ns forward and 200 ns backward; the optimizer ends the step.

@@ -358,6 +358,8 @@ def test_a_place_of_hardly_any_of_the_long_pauses_is_not_told() -> None:
     found = facts_of(scene(gemms, (*over("save", 4, 63), *over("log", 64, 66))))
     assert found["host_gap_excess_ns"] == 62_400_000
     assert found["host_pauses"] == "save (59.90 ms)"
+    unnamed = facts_of(scene(gemms, over("log", 64, 66)))
+    assert (unnamed["host_gap_excess_ns"], unnamed["host_pauses"]) == (62_400_000, None), "most of the pauses lies in no range"
 
 
 @pytest.mark.parametrize(("text", "cause"), [("aten::add", "python"), ("train.py(12): step", "python"), ("solve", "host")])

@@ -393,7 +393,16 @@ def test_jobs_of_deepspeed_and_of_the_hugging_face_trainer_get_changes_in_their_
         assert not {change.framework for changes in fixes.values() for change in changes} & {"megatron-bridge", "megatron-lm"}
     assert keys[deepspeed]["COM-10"]["zero_optimization.overlap_comm"] == "true"
     assert keys[deepspeed]["COM-12"]["zero_optimization.reduce_bucket_size"] == "500000000"
-    assert keys[deepspeed]["CPY-02"]["zero_optimization.offload_optimizer.ratio"] == "0.5"
+    offloaded = {
+        "zero_optimization.offload_optimizer.device": "none, where memory allows",
+        "zero_optimization.offload_optimizer.pin_memory": "true",
+    }
+    assert keys[deepspeed]["CPY-02"] == offloaded, "DeepSpeed reads a ratio under stage 3 alone"
+    third = FixReader(context=make_context(H100, parse_job(deepspeed.replace('"stage": 2', '"stage": 3')), BOOK))
+    assert third.fix(BOOK.fixes["CPY-02"]).changes[0].key == "zero_optimization.offload_optimizer.ratio"
+    second = FixReader(context=make_context(H100, parse_job(deepspeed), BOOK))
+    assert [fix.id for fix in second.read(["COM-11"])] == [], "a fix without a change in the job's own keys is none"
+    assert [fix.id for fix in third.read(["COM-11"])] == ["COM-11"]
     assert keys[deepspeed]["HOST-05"] == {"train_micro_batch_size_per_gpu": "4"}
     accumulated = deepspeed.replace('"zero', '"gradient_accumulation_steps": 4, "train_batch_size": 64, "zero', 1)
     patcher = Patcher(book=BOOK, tool=TOOL, facts=H100)
