@@ -107,7 +107,8 @@ def _gone(found: Stalls, work: pl.DataFrame) -> pl.DataFrame:
     transport = (work["role"].gather(found.pieces["producer"]) == "transport").fill_null(value=False)
     held = transport.alias("held") | found.pieces["cause"].is_in(list(HOST_CAUSES))
     gaps = found.pieces.filter(held).select("index", "op").unique()
-    return _summed(found.pieces.join(gaps, on=["index", "op"], how="semi", nulls_equal=True).select("start", "end"))
+    pieces = found.pieces.select("index", "op", "start", "end").join(gaps, on=["index", "op"], how="semi", nulls_equal=True)
+    return _summed(pieces.select("start", "end"))
 
 
 def _summed(gone: pl.DataFrame) -> pl.DataFrame:
