@@ -6,6 +6,7 @@ The result goes to standard output and to the files of `-o`; everything else goe
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import re
 import sys
@@ -155,9 +156,13 @@ for verb in (
     cli.add_command(verb)
 
 
+SELDOM = 100_000  # objects from one search for garbage to the next: nearly all of a run's live to its end, and frames are in no cycles
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; never raises."""
     _occupy_closed_streams()
+    gc.set_threshold(SELDOM)
     try:
         status = cli.main(None if arguments is None else list(arguments), prog_name="diagnose", standalone_mode=False)
     except BaseException as fault:  # noqa: BLE001 - the boundary: polars panics derive from BaseException, and no traceback may reach a user

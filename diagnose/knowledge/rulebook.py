@@ -1,7 +1,8 @@
 """What the program knows, read from trace_rules/ and checked before use: facts, rules, fixes, walls and platforms.
 
-Every expression is parsed and tried on data when it is loaded, every name is looked up, every template is checked, so a wrong rule
-file is an error with the file and the place, never a wrong diagnosis.
+Beside a user's own rules every expression is parsed and tried on data when it is loaded, every name is looked up, every template is
+checked, so a wrong rule file is an error with the file and the place, never a wrong diagnosis. The program's own alone are checked so by
+tests: they are the same in each run.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -333,15 +334,28 @@ class _Wanted(NamedTuple):
     kind: Kind
 
 
-def load_rulebook(extra: Sequence[Path] = ()) -> Rulebook:
+class _OnDemand(dict[tuple[str, Kind], Expression]):
+    """Expressions that need no check, each compiled when it is first asked for."""
+
+    def __init__(self, schema: Mapping[str, pl.DataType]) -> None:
+        super().__init__()
+        self.schema = schema
+
+    def __missing__(self, key: tuple[str, Kind]) -> Expression:
+        self[key] = compile_expression(*key, self.schema)
+        return self[key]
+
+
+def load_rulebook(extra: Sequence[Path] = (), *, check: bool = False) -> Rulebook:
     """The built-in rules and those in `extra`: folders laid out like trace_rules, or single files with one rule or one fix.
 
-    What has the id of a built-in rule or fix replaces it. Raises RuleFileError.
+    What has the id of a built-in rule or fix replaces it. Names, templates and expressions of all are checked where there are own ones, or
+    with `check`; without, an expression is compiled when it is first asked for. Raises RuleFileError.
     """
-    return _load(tuple(source for path in extra for source in _extra_sources(path)))
+    return _load(tuple(source for path in extra for source in _extra_sources(path)), check=check or bool(extra))
 
 
-def _load(extra: tuple[_Source, ...]) -> Rulebook:
+def _load(extra: tuple[_Source, ...], *, check: bool) -> Rulebook:
     built_in = tuple(sorted(_tree(files("trace_rules"), ""), key=lambda source: source.label))
     by_label = {source.label: source for source in (*built_in, *(source for source in extra if source.label in OWN_TABLES))}
     facts = _parse(by_label["facts.yaml"], dict[str, FactSpec])
@@ -358,16 +372,6 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
         rules |= _collect(group, "rules/", Rule)
         fixes |= _collect(group, "playbook/", FixSpec)
         checks |= _collect(group, "checks/", CheckSpec)
-    texts = {source.label: source.data for source in (*built_in, *extra)}
-    entries = [(label, "", entry) for label, entry in (*rules.values(), *fixes.values())]
-    entries += [(label, key, check) for key, (label, check) in checks.items()]
-    wanted = [
-        _Wanted(label, *found)
-        for label, place, entry in (*entries, ("relevance.yaml", "", relevance))
-        for found in written_in(entry, place)
-    ]
-    of_walls = [_Wanted("walls.yaml", *found) for found in written_in(walls)]
-    expressions = _compile(wanted, schema, texts) | _compile(of_walls, {**schema, **VERDICT_COLUMNS}, texts)
     book = Rulebook(
         facts=facts,
         job=job,
@@ -379,9 +383,31 @@ def _load(extra: tuple[_Source, ...]) -> Rulebook:
         buckets=buckets,
         platforms=_parse(by_label["platforms.yaml"], Platforms),
         schema=schema,
-        expressions=expressions,
+        expressions=_OnDemand({**schema, **VERDICT_COLUMNS}),
         sha256=_digest(built_in + extra),
     )
+    texts = {source.label: source.data for source in (*built_in, *extra)}
+    return _checked(book, rules, fixes, checks, texts) if check else book
+
+
+def _checked(
+    book: Rulebook,
+    rules: Mapping[str, tuple[str, Rule]],
+    fixes: Mapping[str, tuple[str, FixSpec]],
+    checks: Mapping[str, tuple[str, CheckSpec]],
+    texts: Mapping[str, bytes],
+) -> Rulebook:
+    """The rulebook with all its expressions compiled. Raises RuleFileError for one that is wrong, and for names and templates."""
+    entries = [(label, "", entry) for label, entry in (*rules.values(), *fixes.values())]
+    entries += [(label, key, check) for key, (label, check) in checks.items()]
+    wanted = [
+        _Wanted(label, *found)
+        for label, place, entry in (*entries, ("relevance.yaml", "", book.relevance))
+        for found in written_in(entry, place)
+    ]
+    of_walls = [_Wanted("walls.yaml", *found) for found in written_in(book.walls)]
+    compiled = _compile(wanted, book.schema, texts) | _compile(of_walls, {**book.schema, **VERDICT_COLUMNS}, texts)
+    book = replace(book, expressions=compiled)
     _check_names(book, {key: label for key, (label, _) in [*rules.items(), *fixes.items()]}, texts)
     selects = [_Wanted(label, *found) for label, fix in fixes.values() for found in written_in(fix, declared=(Select,))]
     _compile(selects, SELECT_COLUMNS, texts)
@@ -532,17 +558,20 @@ def _compile(
     wanted: Sequence[_Wanted], schema: Mapping[str, pl.DataType], files: Mapping[str, bytes]
 ) -> dict[tuple[str, Kind], Expression]:
     """Checked expressions by text and kind; types are tried for all at once."""
-    expressions = []
+    first: dict[tuple[str, Kind], _Wanted] = {}
     for item in wanted:
+        first.setdefault((item.text, item.kind), item)
+    expressions = []
+    for item in first.values():
         try:
             expressions.append(compile_expression(item.text, item.kind, schema))
         except ConditionError as error:
             raise rule_error(item.label, f"{item.place}: {error}", files[item.label]) from error
     wrong = check_types(expressions, schema)
     if wrong is not None:
-        item = wanted[wrong[0]]
+        item = list(first.values())[wrong[0]]
         raise rule_error(item.label, f"{item.place}: {wrong[1]}", files[item.label])
-    return {(item.text, item.kind): expression for item, expression in zip(wanted, expressions, strict=True)}
+    return dict(zip(first, expressions, strict=True))
 
 
 def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, bytes]) -> None:

@@ -60,10 +60,10 @@ class Lines:
         words = {word for line in self._lines for word in (*line.asks, *line.without, *(one for need in line.needs for one in need))}
         single = [word for word in sorted(words) if "_" not in word]
         self._plain = frozenset(word for word in single if "*" not in word)
-        self._open = [(word, _glob(word)) for word in single if "*" in word]
-        self._begins = tuple(word.removesuffix("*") for word, _ in self._open if word.find("*") == len(word) - 1)
-        self._ends = tuple(word.removeprefix("*") for word, _ in self._open if word.rfind("*") == 0)
-        self._other = any(0 < word.find("*") < len(word) - 1 or word.count("*") > 1 for word, _ in self._open)
+        self._open = [(word, word[: word.find("*")], word[word.rfind("*") + 1 :]) for word in single if "*" in word]
+        self._begins = tuple(begin for _, begin, _ in self._open if begin)
+        self._ends = tuple(end for _, begin, end in self._open if end and not begin)
+        self._other = any(not begin and not end for _, begin, end in self._open)
         self._phrases: dict[str, list[tuple[str, ...]]] = {}
         for word in sorted(words - set(single)):
             first, *rest = word.split("_")
@@ -116,7 +116,11 @@ class Lines:
             stems = _stems(token)
             words = frozenset(stem for stem in stems if len(stem) > 1 or stem == token) & self._plain
             if self._other or token.startswith(self._begins) or any(stem.endswith(self._ends) for stem in stems):
-                words |= {word for word, pattern in self._open if pattern.fullmatch(token)}
+                words |= {
+                    word
+                    for word, begin, end in self._open
+                    if token.startswith(begin) and any(stem.endswith(end) for stem in stems) and _glob(word).fullmatch(token)
+                }
             known = self._known[token] = (words, stems)
         return known
 

@@ -58,29 +58,41 @@ class Concurrency:
 
     def busy(self, mask: int, windows: pl.DataFrame | None = None) -> pl.Series:
         """Time with at least one class of `mask` running, per window of `windows` (its index order), or in all (one value)."""
-        return self._sum((pl.col("mask") & mask) != 0, windows)
+        return self._sum(_any_of(mask), windows)
 
     def alone(self, mask: int, windows: pl.DataFrame | None = None) -> pl.Series:
         """Time with a class of `mask` running and nothing else."""
-        return self._sum((pl.col("mask") != 0) & ((pl.col("mask") & ~mask) == 0), windows)
+        return self._sum(_none_but(mask), windows)
 
     def times(self, mask: int, windows: pl.DataFrame, alone: str, **labels: str) -> pl.DataFrame:
         """One row per window: index, the labels, busy_ns, and by the name `alone` the time with nothing else."""
         told = [pl.lit(text).alias(name) for name, text in labels.items()]
-        return windows.select("index", *told).with_columns(
-            self.busy(mask, windows).alias("busy_ns"), self.alone(mask, windows).alias(alone)
-        )
+        return self.sums(windows, {"busy_ns": _any_of(mask), alone: _none_but(mask)}).select("index", *told, "busy_ns", alone)
 
     def together(self, first: int, second: int, windows: pl.DataFrame | None = None) -> pl.Series:
         """Time with a class of `first` and a class of `second` running at once."""
-        return self._sum(((pl.col("mask") & first) != 0) & ((pl.col("mask") & second) != 0), windows)
+        return self._sum(_any_of(first) & _any_of(second), windows)
+
+    def sums(self, windows: pl.DataFrame, conditions: Mapping[str, pl.Expr]) -> pl.DataFrame:
+        """One row per window: index, and by their names the time (ns) of the sets of classes for which the conditions hold."""
+        summed = (pl.col("ns").filter(condition).sum().alias(name) for name, condition in conditions.items())
+        return per_window(windows, self.frame.group_by(pl.col("window").alias("index")).agg(*summed)).fill_null(0)
 
     def _sum(self, condition: pl.Expr, windows: pl.DataFrame | None) -> pl.Series:
         """Time (ns) of the sets of classes for which the condition holds, per window, or in all (one value)."""
-        chosen = self.frame.filter(condition)
         if windows is None:
-            return pl.Series("ns", [int(chosen["ns"].sum())], dtype=pl.Int64)
-        return per_window(windows, chosen.group_by(pl.col("window").alias("index")).agg(pl.col("ns").sum()))["ns"].fill_null(0)
+            return pl.Series("ns", [int(self.frame.filter(condition)["ns"].sum())], dtype=pl.Int64)
+        return self.sums(windows, {"ns": condition})["ns"]
+
+
+def _any_of(mask: int) -> pl.Expr:
+    """Whether a class of `mask` runs."""
+    return (pl.col("mask") & mask) != 0
+
+
+def _none_but(mask: int) -> pl.Expr:
+    """Whether a class of `mask` runs and nothing else."""
+    return (pl.col("mask") != 0) & ((pl.col("mask") & ~mask) == 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,25 +171,22 @@ def step_times(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame:
     everything = ran.mask(lambda _: True)
     compute, transport = ran.mask(is_role("compute")), ran.mask(is_role("transport"))
     packing, copy = ran.mask(is_role("packing")), ran.mask(is_role("copy"))
+    roles = {"communication": transport | packing, "transport": transport, "packing": packing, "copy": copy}
+    ran_or_not = {
+        "device_busy_ns": _any_of(everything),
+        "compute_busy_ns": _any_of(compute),
+        **{f"{role}_busy_ns": _any_of(mask) for role, mask in roles.items()},
+        **{f"{role}_exposed_ns": _none_but(mask) for role, mask in roles.items()},
+    }
     length = windows["end"] - windows["start"]
-    device_busy, compute_busy = ran.busy(everything, windows), ran.busy(compute, windows)
-    return pl.DataFrame(
-        {
-            "index": windows["index"],
-            "window_ns": length,
-            "device_busy_ns": device_busy,
-            "device_idle_ns": length - device_busy,
-            "compute_busy_ns": compute_busy,
-            "compute_absent_ns": length - compute_busy,
-            "communication_busy_ns": ran.busy(transport | packing, windows),
-            "communication_exposed_ns": ran.alone(transport | packing, windows),
-            "transport_busy_ns": ran.busy(transport, windows),
-            "transport_exposed_ns": ran.alone(transport, windows),
-            "packing_busy_ns": ran.busy(packing, windows),
-            "packing_exposed_ns": ran.alone(packing, windows),
-            "copy_busy_ns": ran.busy(copy, windows),
-            "copy_exposed_ns": ran.alone(copy, windows),
-        }
+    return ran.sums(windows, ran_or_not).select(
+        "index",
+        length.alias("window_ns"),
+        "device_busy_ns",
+        (length - pl.col("device_busy_ns")).alias("device_idle_ns"),
+        "compute_busy_ns",
+        (length - pl.col("compute_busy_ns")).alias("compute_absent_ns"),
+        *(f"{role}_{what}_ns" for role in roles for what in ("busy", "exposed")),
     )
 
 

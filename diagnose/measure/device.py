@@ -346,8 +346,8 @@ def measure_device(
         counts=per_window(
             windows,
             counted,
-            host_limited(found, work, windows, host, claims(times.per_step)),
-            recompute_restart(found, work, windows, host, memory.recompute),
+            host_limited(found, work, inside, windows, host, claims(times.per_step)),
+            recompute_restart(found, work, inside, windows, host, memory.recompute),
             slowing(inside, windows, [bucket for bucket, spec in knowledge.buckets.items() if spec.data_dependent]),
             contention(beside, windows, ran.together(ran.mask(is_role("compute")), ran.mask(is_role("transport")), windows)),
             taken(windows, list((others or {}).values())),

@@ -318,8 +318,11 @@ def occupancy(inside: pl.DataFrame, names: pl.Series, device: Device | None, lim
         str(bucket): _filled(part, ran.filter(pl.col("bucket") == bucket))
         for (bucket,), part in sorted(known.group_by("bucket"), key=lambda pair: str(pair[0][0]))
     }
-    by_name = sorted(known.group_by("name_id", "bucket"), key=lambda pair: (-int(pair[1]["work"].sum()), pair[0]))
-    rows = tuple(_kernel(names[int(key[0])], str(key[1]), part) for key, part in by_name[:SHOWN_KERNELS])
+    by_work = known.group_by("name_id", "bucket").agg(pl.col("work").sum())
+    costliest = by_work.sort("work", "name_id", pl.col("bucket").cast(pl.String), descending=[True, False, False]).head(SHOWN_KERNELS)
+    shapes = dict(known.join(costliest, on=["name_id", "bucket"], how="semi").group_by("name_id", "bucket"))
+    shown = costliest.select("name_id", "bucket").rows()
+    rows = tuple(_kernel(names[name], str(bucket), shapes[name, bucket]) for name, bucket in shown)
     part = Occupancy(device=device.name if device else None, sm_count=limit.sm_count, buckets=fills, kernels=rows)
     return SmOccupancy(record=part, fills={**fills, "": _filled(known, ran)})
 

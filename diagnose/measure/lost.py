@@ -36,5 +36,5 @@ def lost_share(trace: Trace, inside: pl.DataFrame, rank: int, rules: HostRules) 
     captures = calls_named(trace, rules.call_pattern("capture")).filter(pl.col("rank") == rank)
     if between.height < FEW or not captures.is_empty():
         return None
-    known = trace.ops.filter(pl.col("rank") == rank)["correlation"].drop_nulls().unique()
+    known = trace.ops.filter(pl.col("rank") == rank)["correlation"].drop_nulls()
     return None if known.is_empty() else 1 - int(between["correlation"].is_in(known.implode()).sum()) / between.height

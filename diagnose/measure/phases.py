@@ -85,11 +85,14 @@ def with_first_steps(begun: StartUp, work: pl.DataFrame, windows: pl.DataFrame, 
 
 
 def under_start_up(work: pl.DataFrame, windows: pl.DataFrame, ranges: pl.DataFrame) -> dict[int, str]:
-    """Windows most of whose operations were launched inside a start-up range: index → the range's name."""
+    """Windows most of whose operations were launched inside a start-up range: index → the range's name. `work`: in order of start."""
     found: dict[int, str] = {}
+    if ranges.is_empty():
+        return found
     launched = work.filter(pl.col("call_start").is_not_null()).select("start", "call_start")
-    for index, start, end in windows.select("index", "start", "end").iter_rows():
-        own = launched.filter((pl.col("start") >= start) & (pl.col("start") < end))["call_start"]
+    bounds = (launched["start"].search_sorted(windows[edge], side="left") for edge in ("start", "end"))
+    for index, first, last in zip(windows["index"], *bounds, strict=True):
+        own = launched["call_start"].slice(first, max(0, last - first))
         for begin, close, name in ranges.select("start", "end", "name").iter_rows():
             if len(own) and int(((own >= begin) & (own < close)).sum()) * 2 > len(own):
                 found[index] = name

@@ -33,22 +33,28 @@ def read_once() -> None:
         return
     bucket_file = taxonomy._bucket_file
 
-    def kept_file(path: Traversable | Path, buckets: Buckets) -> Any:
+    def kept_file(path: Traversable | Path, buckets: Buckets, *, packaged: bool = False) -> Any:
         if not path.is_file():
             return bucket_file(path, buckets)
         files[id(buckets)] = buckets  # so that its id stays its own
-        return _kept((str(path), path.read_bytes(), id(buckets)), lambda: bucket_file(path, buckets))
+        return _kept((str(path), path.read_bytes(), id(buckets), packaged), lambda: bucket_file(path, buckets, packaged=packaged))
+
+    def kept_book(extra: tuple[Any, ...], *, check: bool) -> Any:
+        return load_afresh(extra, check=check) if extra else _kept(("rulebook", check), lambda: load_afresh((), check=check))
+
+    def kept_check(made: taxonomy.Taxonomy, parts: Sequence[Any], name: str, *, packaged: bool) -> None:
+        _kept(("fine", packaged, *map(id, parts)), lambda: check(made, parts, name, packaged=packaged))
 
     files: dict[int, Buckets] = {}
     parse = rulebook._parse
-    rulebook._load = lambda extra: load_afresh(extra) if extra else _kept("rulebook", lambda: load_afresh(()))  # type: ignore[assignment]
+    rulebook._load = kept_book
     rulebook._parse = lambda source, kind: _kept((source, kind), lambda: parse(source, kind))  # type: ignore[assignment]
     rulebook._compile = _compiled_once(rulebook._compile)  # type: ignore[assignment]
     load_buckets = taxonomy.load_buckets
     taxonomy.load_buckets = rulebook.load_buckets = lambda data=None: _kept(("buckets", data), lambda: load_buckets(data))  # type: ignore[attr-defined]
     check = taxonomy._check
     taxonomy._bucket_file = kept_file
-    taxonomy._check = lambda made, parts, name: _kept(("fine", *map(id, parts)), lambda: check(made, parts, name))
+    taxonomy._check = kept_check
     load = strict_yaml.load
 
     def kept_yaml(text: str | bytes, repeated: list[strict_yaml.Repeated] | None = None) -> object:

@@ -13,7 +13,7 @@ from diagnose.knowledge.conditions import Expression, compile_expression
 from diagnose.knowledge.rulebook import load_rulebook
 
 ROOT = Path(__file__).parents[2]
-BOOK = load_rulebook()
+BOOK = load_rulebook(check=True)
 Example = Mapping[str, object]
 Values = list[bool | float | None]
 

@@ -18,8 +18,9 @@ from diagnose.knowledge.load import load_knowledge
 from diagnose.knowledge.rulebook import load_rulebook, platform_of
 from diagnose.model.vocabulary import GROUPS
 from tests.builders.cases import for_each
+from tests.builders.knowledge import load_afresh
 
-BOOK = load_rulebook()
+BOOK = load_rulebook(check=True)
 LIST = re.compile(r"(\w+) (?:NOT )?IN \(([^)']+)\)")
 RULE = {
     "id": "host-mine",
@@ -179,6 +180,13 @@ def test_bare_files_in_a_folder_count(write: Write, tmp_path: Path) -> None:
 def test_the_digest_covers_buckets_and_is_stable() -> None:
     assert load_rulebook().sha256 == BOOK.sha256
     assert len(BOOK.sha256) == 64
+
+
+def test_what_is_compiled_when_asked_for_is_what_the_check_compiles() -> None:
+    book = load_afresh((), check=False)
+    assert not book.expressions
+    told = {key: (one.names, str(one.compiled)) for key, one in BOOK.expressions.items()}
+    assert {key: (one.names, str(one.compiled)) for key in told for one in [book.expression(*key)]} == told
 
 
 def test_loading_is_cheap() -> None:

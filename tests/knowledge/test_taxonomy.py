@@ -1,6 +1,7 @@
 """The rule files are data that anybody may edit: what they hold, and what happens when they are wrong."""
 
 import re
+from importlib.resources import files
 from pathlib import Path
 
 import polars as pl
@@ -34,6 +35,12 @@ def test_every_bucket_can_be_reached_and_every_example_finds_its_own_family(taxo
     }
     assert wrong == {}
     assert all(family.examples for family in taxonomy.families)
+
+
+def test_the_program_s_own_patterns_and_words_are_sound(taxonomy: Taxonomy):
+    """A run compiles no more of them than it uses."""
+    checked = load_taxonomy(files("trace_rules") / "buckets")
+    assert (checked.families, checked.contexts, checked.groups) == (taxonomy.families, taxonomy.contexts, taxonomy.groups)
 
 
 def test_contexts_fit_the_mask_and_no_pattern_names_one_company_s_namespace(taxonomy: Taxonomy):

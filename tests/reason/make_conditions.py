@@ -18,7 +18,7 @@ from diagnose.knowledge.conditions import Expression, compile_expression
 from diagnose.knowledge.rulebook import VERDICT_COLUMNS, load_rulebook
 
 FILE = Path(__file__).parent / "cases" / "conditions.jsonl"
-BOOK = load_rulebook()
+BOOK = load_rulebook(check=True)
 SCHEMA: Mapping[str, pl.DataType] = {**BOOK.schema, **VERDICT_COLUMNS}
 TRIES = 4000
 NUMBER = re.compile(r"(?<![\w.'])\d+(?:\.\d+)?(?![\w.'])")

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from diagnose.document.diagnosis import Cause, Verdict, WallBound
-from diagnose.knowledge.conditions import compile_expression
 from diagnose.knowledge.rulebook import CauseSpec
 from diagnose.model.vocabulary import FactValue, Wall
 from diagnose.reason.findings import find
@@ -135,8 +134,6 @@ def test_a_bound_may_be_a_range() -> None:
     book = replace(BOOK, walls=msgspec.structs.replace(BOOK.walls, walls={**BOOK.walls.walls}))
     spec = msgspec.structs.replace(BOOK.walls.walls["communication"], lower="transport_blocking_ns")
     book.walls.walls["communication"] = spec
-    key = ("transport_blocking_ns", "number")
-    book = replace(book, expressions={**book.expressions, key: compile_expression(*key, book.schema)})
     found = {bound.wall: bound for bound in bounds(facts(transport_handover_ns=400_000), book)}
     assert (found["communication"].bound_ns, found["communication"].lower_ns, found["memory"].lower_ns) == (3_400_000, 3_000_000, None)
     found = {bound.wall: bound for bound in bounds(facts(), book)}

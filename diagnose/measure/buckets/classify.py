@@ -35,6 +35,8 @@ def families(names: pl.Series, kinds: pl.Series, taxonomy: Taxonomy) -> pl.Serie
     parts = []
     for reads, families_in_order in groupby(enumerate(taxonomy.families), key=lambda entry: _reads(entry[1])):
         block = list(families_in_order)
+        if reads != "patterns" and "words" not in left.columns:  # of what the patterns before leave
+            left = left.with_columns(words_of(left["name"], taxonomy).alias("words"), namespaces_of(left["name"]).alias("spaces"))
         found = _by_patterns(left, block, last) if reads == "patterns" else _by_words(left, block, reads, taxonomy)
         parts.append(found)
         left = left.join(found, on="row", how="anti", maintain_order="left")
@@ -60,18 +62,15 @@ def _by_patterns(left: pl.DataFrame, block: Sequence[tuple[int, Family]], last: 
 
 def _reads(family: Family) -> str:
     """What of a name a family goes by."""
-    return "words" if family.words else "namespaces" if family.namespaces else "patterns"
+    return "words" if family.words else "spaces" if family.namespaces else "patterns"
 
 
 def _by_words(left: pl.DataFrame, block: Sequence[tuple[int, Family]], reads: str, taxonomy: Taxonomy) -> pl.DataFrame:
-    """The rows of `left` (row, name, kind) that a family of the block names by the words of the function, of its namespaces, or of both.
+    """The rows of `left` (row, kind, words, spaces) that a family of the block names by the words of the function or of its namespaces.
 
-    Row, family.
+    Row, family. A family may ask for both.
     """
-    kernels = left.filter(pl.col("kind") == "kernel")
-    spaces = namespaces_of(kernels["name"])
-    words = words_of(kernels["name"], taxonomy) if reads == "words" else spaces
-    read = kernels.select("row", words.alias("words"), spaces.alias("spaces"))
+    read = left.filter(pl.col("kind") == "kernel").select("row", pl.col(reads).alias("words"), "spaces")
     texts = read.select("words", "spaces").unique().drop_nulls()
     lines = taxonomy.lines(*(family.words or family.namespaces for _, family in block))
     around = {number: taxonomy.lines(family.namespaces) for number, (_, family) in enumerate(block) if family.words and family.namespaces}

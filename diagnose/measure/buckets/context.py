@@ -62,14 +62,16 @@ def text_bits(texts: pl.Series, source: Source, taxonomy: Taxonomy) -> pl.DataFr
     frame = pl.DataFrame({"text": texts.cast(pl.String)}).with_row_index("row")
     found = [frame.select("row", pl.lit(0, dtype=pl.Int8).alias("bit")).clear(), _by_words(frame, contexts, taxonomy)]
     frame = frame.filter(pl.col("text").str.contains(union([pattern for _, context in contexts for pattern in context.patterns])))
-    for bit, context in contexts if frame.height else ():
-        if not context.patterns:
-            continue
-        matches = pl.col("text").str.contains(union(context.patterns))
-        if context.unless:
-            matches &= ~pl.col("text").str.contains(union(context.unless))
-        found.append(frame.filter(matches).select("row", pl.lit(bit, dtype=pl.Int8).alias("bit")))
+    if frame.height:
+        flags = frame.select("row", *(_matches(context).alias(str(bit)) for bit, context in contexts if context.patterns))
+        found.append(flags.unpivot(index="row", variable_name="bit").filter("value").select("row", pl.col("bit").cast(pl.Int8)))
     return pl.concat(found)
+
+
+def _matches(context: Context) -> pl.Expr:
+    """Whether a text matches a context by its patterns."""
+    matches = pl.col("text").str.contains(union(context.patterns))
+    return matches & ~pl.col("text").str.contains(union(context.unless)) if context.unless else matches
 
 
 def _by_words(frame: pl.DataFrame, contexts: Sequence[tuple[int, Context]], taxonomy: Taxonomy) -> pl.DataFrame:

@@ -21,7 +21,6 @@ import polars as pl
 
 from diagnose.measure.host import POLL_REACH_NS, HostActivity
 from diagnose.measure.memory import Recompute
-from diagnose.measure.steps import inside_windows
 from diagnose.measure.waits.hold_ups import HOST_WORK
 from diagnose.measure.waits.stalls import HOST_CAUSES, Stalls
 from diagnose.model.intervals import merge
@@ -42,19 +41,24 @@ def claims(per_step: pl.DataFrame) -> pl.Series:
     return per_step.select(pl.sum_horizontal(columns)).to_series()
 
 
-def host_limited(found: Stalls, work: pl.DataFrame, windows: pl.DataFrame, host: HostActivity, claimed: pl.Series) -> pl.DataFrame:
+def host_limited(
+    found: Stalls, work: pl.DataFrame, inside: pl.DataFrame, windows: pl.DataFrame, host: HostActivity, claimed: pl.Series
+) -> pl.DataFrame:
     """Of `claimed` (ns per window, by transport) that in whose place the host would hold compute up: index, transport_host_limited_ns.
 
-    `work`: start, end, stream, role, call_start, issued, in order of start; `host`: its calls, and what held it.
+    `work`: start, end, stream, role, call_start, issued, in order of start; `inside`: those in the windows; `host`: its calls, and what
+    held it.
     """
     total = int(claimed.sum())
-    line = _line(work, windows)
+    line = _line(inside)
     limited = 0 if line.is_empty() or not total else max(0, total - max(0, _saved(line, _gone(found, work), _holds(work, host), windows)))
     share = limited / total if total else 0.0
     return windows.select("index", (claimed * share).floor().cast(pl.Int64).alias("transport_host_limited_ns"))
 
 
-def recompute_restart(found: Stalls, work: pl.DataFrame, windows: pl.DataFrame, host: HostActivity, repeated: Recompute) -> pl.DataFrame:
+def recompute_restart(
+    found: Stalls, work: pl.DataFrame, inside: pl.DataFrame, windows: pl.DataFrame, host: HostActivity, repeated: Recompute
+) -> pl.DataFrame:
     """By what the host would be late less without the repeated work, beyond what that takes: index, recompute_restart_ns (null: not known).
 
     `work`: op too, and else as for `host_limited`.
@@ -66,7 +70,7 @@ def recompute_restart(found: Stalls, work: pl.DataFrame, windows: pl.DataFrame, 
     claimed, launched = repeated.per_window["ns"], _launching(work.with_columns(again.alias("again")))
     share = 0.0
     if claimed.sum() and not late.is_empty() and not launched.is_empty():
-        own = _line(work, windows, late["op"])
+        own = _line(inside, late["op"])
         line, held = (frame.filter(~_within(frame[moment], launched)) for frame, moment in ((own, "issued"), (_holds(work, host), "end")))
         holds = pl.concat([held.with_columns(pl.lit(value=False).alias("free")), launched.with_columns(pl.lit(value=True).alias("free"))])
         gone = _summed(pl.concat([repeated.spans.select("start", "end"), late.select("start", "end")]))
@@ -88,12 +92,11 @@ def _within(moments: pl.Series, spans: pl.DataFrame) -> pl.Series:
     return (place >= 0) & (spans["end"].gather(place.clip(0)) >= moments)
 
 
-def _line(work: pl.DataFrame, windows: pl.DataFrame, starved: pl.Series | None = None) -> pl.DataFrame:
-    """Operations in the windows on the stream that computes most, where their launch was recorded: start, issued, lead.
+def _line(inside: pl.DataFrame, starved: pl.Series | None = None) -> pl.DataFrame:
+    """Operations in the windows (`inside`) on the stream that computes most, where their launch was recorded: start, issued, lead.
 
     With those of `starved` (rows), on any stream, which lead by nothing.
     """
-    inside = inside_windows(work, windows)
     lengths = inside.filter(pl.col("role") == "compute").group_by("stream").agg((pl.col("end") - pl.col("start")).sum().alias("ns"))
     main = lengths.sort("ns", "stream", nulls_last=True).tail(1)
     on_main = pl.col("stream").eq_missing(main["stream"].first()) if main.height else pl.lit(value=False)
@@ -110,7 +113,8 @@ def _gone(found: Stalls, work: pl.DataFrame) -> pl.DataFrame:
     transport = (work["role"].gather(found.pieces["producer"]) == "transport").fill_null(value=False)
     held = transport.alias("held") | found.pieces["cause"].is_in(list(HOST_CAUSES))
     gaps = found.pieces.filter(held).select("index", "op").unique()
-    return _summed(found.pieces.join(gaps, on=["index", "op"], how="semi", nulls_equal=True).select("start", "end"))
+    pieces = found.pieces.select("index", "op", "start", "end").join(gaps, on=["index", "op"], how="semi", nulls_equal=True)
+    return _summed(pieces.select("start", "end"))
 
 
 def _summed(gone: pl.DataFrame) -> pl.DataFrame:

@@ -356,17 +356,19 @@ def _bounds(found: pl.DataFrame, pieces: pl.DataFrame, work: pl.DataFrame, windo
 
     Lower: what is resolved. Upper: also what ran, other than compute, while a consumer with unresolved waits was waiting.
     """
-    blocking = pl.col("cause") == "blocking"
+    blocking = pieces.filter(pl.col("cause") == "blocking")
     length = (pl.col("end") - pl.col("start")).alias("ns")
-    lower = pieces.filter(blocking & ~pl.col("inferred")).select("index", length)
+    lower = blocking.filter(~pl.col("inferred")).select("index", length)
     open_gaps = found.filter(pl.col("unresolved") & (pl.col("end") > pl.col("issued"))).select(
         "index", pl.col("issued").alias("start"), "end", "op"
     )
     others = merge(work.filter(pl.col("role") != "compute"))
     ran = overlaps(open_gaps, others)
     may_block = pl.DataFrame({"index": open_gaps["index"].gather(ran["left"]), "ns": ran["end"] - ran["start"]})
-    resolved = pieces.filter(blocking).join(open_gaps.select("op").unique(), on="op", how="anti").select("index", length)
-    through_host = pieces.filter(blocking).join(open_gaps.select("op").unique(), on="op", how="semi")
+    is_open = pl.col("op").is_in(open_gaps["op"].implode()).fill_null(value=False)
+    resolved = blocking.filter(~is_open).select("index", length)
+    # what blocked through the host did so before the issue, all else after it
+    through_host = blocking.filter(pl.col("through_host") & is_open)
     gaps = found.select("op", "index", "issued").join(through_host.select("op").unique(), on="op", how="semi")
     issued = gaps.unique(["op", "index"], keep="first", maintain_order=True)
     before_issue = (
@@ -486,10 +488,11 @@ def _handovers(pieces: pl.DataFrame, beside: pl.DataFrame) -> pl.DataFrame:
     What is handed over by transport comes after it: time beside (other) transport counts for itself.
     """
     gap = ["index", "op"]
-    waited = pieces.filter(pl.col("cause") == "dependency_stalled").group_by(gap).agg(pl.col("ns").sum().alias("all"))
     behind = (
         pieces.filter(pl.any_horizontal("transport", "host_copy", "host")).group_by(gap).agg(pl.col("transport", "host_copy", "host").any())
     )
+    known = pl.col("op").is_in(behind["op"].implode(), nulls_equal=True)  # in most gaps nothing else is to be counted
+    waited = pieces.filter((pl.col("cause") == "dependency_stalled") & known).group_by(gap).agg(pl.col("ns").sum().alias("all"))
     by_gap = (
         waited.join(behind, on=gap, nulls_equal=True)
         .join(beside.group_by(gap).agg(pl.col("ns").sum().alias("beside")), on=gap, how="left", nulls_equal=True)

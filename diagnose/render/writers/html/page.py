@@ -206,6 +206,7 @@ def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("diagnose.render.writers.html", "templates"),
         autoescape=True,
+        optimized=False,  # compiled in each run and rendered once
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
