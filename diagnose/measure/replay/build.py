@@ -79,7 +79,7 @@ def graph_of(
         names=trace.names.select("id", "text").filter(pl.col("id").is_in(nodes["name_id"].unique().implode())),
         classes=classes.select("class_id", "operation", "backend"),
         host=launches > 0,
-        refused=_unlaunched(shown) or _refusal(nodes, steps, windows),
+        refused=_unlaunched(shown.filter(pl.col("start") >= windows["start"].min())) or _refusal(nodes, steps, windows),
     )
 
 
@@ -302,7 +302,7 @@ def _steps(work: pl.DataFrame, windows: pl.DataFrame, places: pl.Series) -> pl.D
 
 
 def _unlaunched(work: pl.DataFrame) -> str | None:
-    """Why no forecast can be made where many launches are missing: what was not launched by a known call stays where it was.
+    """Why no forecast can be made where many launches in the steps are missing: what was not launched by a known call stays where it was.
 
     Where the trace has no launches at all, the device alone is replayed.
     """
