@@ -164,7 +164,7 @@ def test_a_graph_that_lacks_many_launches_is_not_replayed(missing: int, refused:
 def test_what_ran_before_the_steps_need_not_have_been_launched() -> None:
     """It stays where it was, and so does nothing in the steps."""
     launched = [run("gemm", 100 * place, 100 * place + 90, None if place < 2 else 100 * place - 20) for place in range(10)]
-    steps = [Span(f"ProfilerStep#{number}", start, start + 390) for number, start in enumerate((175, 575))]
+    steps = [Span(text=f"ProfilerStep#{number}", start=start, end=start + 390) for number, start in enumerate((175, 575))]
     (device,) = scene(launched, steps).measure(replay=True)
     assert device.graph is not None
     assert (device.steps.frame["start"].to_list(), device.graph.refused) == ([200, 600], None)
