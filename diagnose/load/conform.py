@@ -98,9 +98,9 @@ def _check(raw: RawTable, ledger: Ledger, *, devices_known: bool) -> tuple[pl.Da
 def _repeated(frame: pl.DataFrame) -> pl.Series:
     """Numbers of the rows that last and are equal in every column to one before them. What takes no time may be there twice."""
     start = frame["start"]
-    ordered = start if start.is_sorted() else start.sort()
-    shared = ordered.filter(ordered == ordered.shift(1)).unique()
-    alike = (start.is_in(shared.implode()) & (frame["end"] > start)).arg_true()
+    again = start == start.shift(1)
+    shared = (again | again.shift(-1)).fill_null(value=False) if start.is_sorted() else start.is_duplicated()
+    alike = (shared & (frame["end"] > start)).arg_true()
     return alike.filter(~frame[alike].select(pl.struct(pl.all()).is_first_distinct()).to_series())
 
 
