@@ -52,15 +52,16 @@ def contention(known: pl.DataFrame, windows: pl.DataFrame, together: pl.Series) 
         pl.col("beside").sum().alias("work"),
     )
     ran_beside, compared_ns = int(summed["work"].sum()), int(summed["known"].sum())
-    for_all = ran_beside / compared_ns if compared_ns and compared_ns >= SAMPLE * ran_beside else 1.0
-    time = for_all * pl.min_horizontal(pl.lit(1.0), pl.col("compute_beside_transport_ns") / pl.col("work").clip(1, None))
+    stands_for_all = bool(compared_ns) and compared_ns >= SAMPLE * ran_beside
+    for_all = ran_beside / compared_ns if stands_for_all else 1.0
+    time = pl.min_horizontal(pl.lit(1.0), pl.col("compute_beside_transport_ns") / pl.col("work").clip(1, None))
     return (
         per_window(windows, at_once, summed)
         .fill_null(0)
         .select(
             *at_once.columns,
-            (pl.col("known") * time).floor().cast(pl.Int64).clip(None, pl.col("compute_beside_transport_ns")).alias("compared_ns"),
-            (pl.col("lost") * _with_the_rest(known, for_all) * time / for_all).clip(0, None).floor().cast(pl.Int64).alias("contention_ns"),
+            (pl.col("work" if stands_for_all else "known") * time).floor().cast(pl.Int64).alias("compared_ns"),
+            (pl.col("lost") * _with_the_rest(known, for_all) * time).clip(0, None).floor().cast(pl.Int64).alias("contention_ns"),
         )
     )
 

@@ -174,8 +174,8 @@ def test_a_simulated_exchange_that_slows_what_hides_it_is_worth_what_its_removal
     assert "so the exchange is hidden" not in found.verdict.sentence
 
 
-def test_in_no_step_more_is_compared_than_ran_beside_transport() -> None:
-    """All of the first step could be compared, and half of the second: what stands for both is no more than either holds."""
+def test_what_stands_for_all_is_no_more_than_ran_beside_transport_in_any_step() -> None:
+    """All of the first step could be compared, and half of the second, which stands for all."""
     known = pl.DataFrame({"index": [0, 1, 1], "op": [0, 1, 2], "beside": [100, 50, 50], "rate": [0.1, 0.1, None]})
     found = contention(known, pl.DataFrame({"index": [0, 1]}), pl.Series([100, 100]))
-    assert found["compared_ns"].to_list() == [100, 66]
+    assert found["compared_ns"].to_list() == [100, 100]
