@@ -171,22 +171,28 @@ def step_times(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame:
     everything = ran.mask(lambda _: True)
     compute, transport = ran.mask(is_role("compute")), ran.mask(is_role("transport"))
     packing, copy = ran.mask(is_role("packing")), ran.mask(is_role("copy"))
-    roles = {"communication": transport | packing, "transport": transport, "packing": packing, "copy": copy}
-    ran_or_not = {
+    times = {
         "device_busy_ns": _any_of(everything),
         "compute_busy_ns": _any_of(compute),
-        **{f"{role}_busy_ns": _any_of(mask) for role, mask in roles.items()},
-        **{f"{role}_exposed_ns": _none_but(mask) for role, mask in roles.items()},
+        "communication_busy_ns": _any_of(transport | packing),
+        "communication_exposed_ns": _none_but(transport | packing),
+        "transport_busy_ns": _any_of(transport),
+        "transport_exposed_ns": _none_but(transport),
+        "packing_busy_ns": _any_of(packing),
+        "packing_exposed_ns": _none_but(packing),
+        "copy_busy_ns": _any_of(copy),
+        "copy_exposed_ns": _none_but(copy),
     }
     length = windows["end"] - windows["start"]
-    return ran.sums(windows, ran_or_not).select(
+    device, compute_, *others = times
+    return ran.sums(windows, times).select(
         "index",
         length.alias("window_ns"),
-        "device_busy_ns",
-        (length - pl.col("device_busy_ns")).alias("device_idle_ns"),
-        "compute_busy_ns",
-        (length - pl.col("compute_busy_ns")).alias("compute_absent_ns"),
-        *(f"{role}_{what}_ns" for role in roles for what in ("busy", "exposed")),
+        device,
+        (length - pl.col(device)).alias("device_idle_ns"),
+        compute_,
+        (length - pl.col(compute_)).alias("compute_absent_ns"),
+        *others,
     )
 
 

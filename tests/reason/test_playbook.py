@@ -153,7 +153,7 @@ def test_padding_for_quantised_experts_is_for_runs_that_quantise() -> None:
 
 def test_experts_that_are_even_on_the_captured_ranks_need_no_balance() -> None:
     even, uneven = facts(expert_imbalance_share=0.004), facts(expert_imbalance_share=0.05)
-    assert [fix("CMP-10", on, even).state for on in (None, job())] == ["blocked"] * 2
+    assert [fix("CMP-10", on, even).state for on in (None, job())] == ["already_on"] * 2
     forced = job(model__moe_router_force_load_balancing=True)
     assert fix("CMP-10", forced, even).state == "unknown", "even because forced, which says nothing of training"
     assert [fix("CMP-10", job(), given).state for given in (uneven, facts(expert_imbalance_share=None))] == ["applicable", "unknown"]
