@@ -314,6 +314,7 @@ def _start_up(one: DeviceMeasure, limits: StartUpLimits) -> dict[str, FactValue]
                 "start_up_call_ns",
                 "first_use_call",
                 "first_use_call_ns",
+                "first_use_again_step",
             )
         )
     among = longest_cost(begun.costs, one.steps.frame)
@@ -331,7 +332,22 @@ def _start_up(one: DeviceMeasure, limits: StartUpLimits) -> dict[str, FactValue]
         "start_up_call_ns": every.duration_ns if every is not None else None,
         "first_use_call": among.name if among is not None else None,
         "first_use_call_ns": among.duration_ns if among is not None else None,
+        "first_use_again_step": _again(one.budget.per_step),
     }
+
+
+PAID, CLEAN = (
+    0.1,
+    0.02,
+)  # of a step: with so much of it first uses are paid there, with no more than that they are not; this project's choice
+
+
+def _again(per_step: pl.DataFrame) -> int | None:
+    """The first step that pays first uses after one that did not; None where there is none."""
+    share = pl.col("first_use_ns") / pl.col("window_ns")
+    after = (share <= CLEAN).cum_max().shift(1, fill_value=False)
+    again = per_step.filter((share >= PAID) & after)["index"]
+    return int(again[0]) if len(again) else None
 
 
 def _long_steps(one: DeviceMeasure) -> dict[str, FactValue]:

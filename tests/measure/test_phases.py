@@ -1,11 +1,13 @@
 """Start-up is not the run: first-use costs, named ranges and uploads are recognised, and kept out of what is judged."""
 
+import polars as pl
 import pytest
 
 from diagnose.document.device import LongestCall, Phase
-from diagnose.measure.facts import device_facts
+from diagnose.measure.facts import _again, device_facts
 from diagnose.measure.phases import StartUp, start_up
 from diagnose.measure.records import device_records
+from tests.builders.cases import for_each
 from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, call, run, scene
 
 MS = 1_000_000
@@ -41,6 +43,19 @@ def test_a_long_first_launch_before_the_work_is_left_out_of_the_window() -> None
     assert told.longest_call is not None
     assert told.longest_call.duration_ns == 629 * MS
     assert found.span_ns == 720 * MS  # from the call at 0, though the window begins at 700 ms
+
+
+@for_each(
+    "paid, again",
+    ([50, 50, 0, 0], None),  # a run that begins
+    ([0, 50, 0], 8),
+    ([2, 9, 10], 9),
+    ([3, 50], None),  # the step before paid some too
+)
+def test_the_step_that_pays_first_uses_again_after_one_that_did_not_is_named(paid: list[int], again: int | None) -> None:
+    """By percent of each step, from step 7 on."""
+    steps = pl.DataFrame({"index": range(7, 7 + len(paid)), "window_ns": [100] * len(paid), "first_use_ns": paid})
+    assert _again(steps) == again
 
 
 def test_a_long_first_launch_among_the_work_counts_for_no_wall() -> None:
