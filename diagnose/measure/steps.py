@@ -23,7 +23,7 @@ DISAGREEMENT = 0.05  # two anchors whose medians differ by more are reported
 WARM_UP_FACTOR = 1.5  # a first step, or one after warm-up, this much longer than the median of those that follow is warm-up
 FIRST_USE_FACTOR = 1.1  # the same where first-use costs explain half of what it takes longer
 STEADY = 1.05  # steps of which the longest is at most this much longer than the shortest are steady: there FIRST_USE_FACTOR alone tells a first step
-PART = 0.05  # a range that usually leaves more of the compute work between it and the next one outside is only a part of a step; steps that usually idle longer before their first operation begin so
+PART = 0.05  # a range that usually leaves more of the compute work between it and the next one outside is only a part of a step
 SAME_TAIL = 1.5  # work after the last range, up to so many times what follows another range, belongs to the last step
 LEAD = 0.1  # steps that each begin by so much of their length before the one before has ended run as a pipeline
 WHOLE = 0.5  # a first or last window with less than this share of the usual compute operations is cut by the capture's edge
@@ -202,7 +202,7 @@ def _by_range(trace: Trace, work: pl.DataFrame, rank: int, anchor: StepAnchor) -
     index = per_range["number"] if numbered else pl.Series("number", range(per_range.height), dtype=pl.Int64)
     tail = _tail(ranges, launched)
     last_end = max(int(per_range["end"].max()), tail or 0) - _lead(per_range)  # type: ignore[arg-type]
-    windows = _windows_from_starts(pl.DataFrame({"index": index, "start": _with_idle_lead(per_range, work)}), last_end)
+    windows = _windows_from_starts(pl.DataFrame({"index": index, "start": per_range["start"]}), last_end)
     dropped: tuple[Dropped, ...] = ()
     if _is_open(ranges, trace):
         dropped = (Dropped(index=int(windows["index"][-1]), why="its range was still open at the capture's end"),)
@@ -246,20 +246,6 @@ def _begins(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
         .sort("range_start")
         .with_columns(pl.col("start").cum_max())  # a kernel that overtakes the step before it does not begin its own step earlier
     )
-
-
-def _with_idle_lead(per_range: pl.DataFrame, work: pl.DataFrame) -> pl.Series:
-    """When each step began: at its first operation, or with its range where steps usually begin with nothing to run.
-
-    What the host does before a step's first operation (it waits for a batch) else lay in the window before, and in none before the first.
-    """
-    starts = per_range["start"]
-    before = work.filter(pl.col("start") < starts[0])["end"].max()
-    done = per_range["end"].cum_max().shift(1, fill_value=before)
-    opened = pl.DataFrame({"range": per_range["range_start"], "done": done, "start": starts})
-    begins = opened.select(pl.min_horizontal("start", pl.max_horizontal("range", "done")))["start"]
-    idle, length = (starts - begins).slice(1).median(), starts.diff().median()
-    return begins if isinstance(idle, int | float) and isinstance(length, int | float) and idle > PART * length else starts
 
 
 def _lead(per_range: pl.DataFrame) -> int:

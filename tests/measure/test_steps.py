@@ -86,18 +86,6 @@ def test_a_step_begins_at_its_first_operation_and_reaches_over_a_hole_between_ra
     assert windows(scene([*items[:8], extra, *items[8:]], spans)) == [(1, 10, 1010), (2, 1010, 2510), (3, 2510, 3510), (4, 3510, 4210)]
 
 
-def test_steps_that_begin_with_nothing_to_run_begin_with_their_ranges() -> None:
-    # 300 of 1000 without work while the host fetches a batch: each of three steps holds its own, the first and the last too
-    items = [run("gemm", at + 300, at + 990, at + 290) for at in (0, 1000, 2000)]
-    spans = [Span(text=f"iteration {n}", start=1000 * n, end=1000 * n + 999) for n in range(3)]
-    assert windows(scene(items, spans)) == [(0, 0, 1000), (1, 1000, 2000), (2, 2000, 2990)]
-    # Not before what the step before launched has ended, and not for the launch alone
-    late = [replace(item, end=item.end + 110) for item in items]
-    assert windows(scene(late, spans)) == [(0, 0, 1100), (1, 1100, 2100), (2, 2100, 3100)]
-    soon = [run("gemm", at + 40, at + 990, at + 30) for at in (0, 1000, 2000)]
-    assert windows(scene(soon, spans)) == [(0, 40, 1040), (1, 1040, 2040), (2, 2040, 2990)]
-
-
 def test_equal_numbers_are_counted_anew_and_an_own_range_that_marks_nothing_is_passed_over() -> None:
     spans = [replace(span, text="iteration 7") for span in LOOP.spans]
     assert [index for index, _, _ in windows(scene(LOOP.items, spans))] == [0, 1, 2, 3]

@@ -48,7 +48,6 @@ def graph_of(
     `contention.losses` gives it; `traits`: operations by trait; `exchanges`: what each does, as
     `Exchanges.operations` tells it.
     """
-    windows = _from_operations(windows, work["start"])
     until = int(windows["end"].max())  # type: ignore[arg-type]
     shown = work.select(_READ).head(work["start"].search_sorted(until, side="right"))
     shown = shown.with_columns(_phases(shown, repeated))
@@ -81,20 +80,6 @@ def graph_of(
         host=launches > 0,
         refused=_unlaunched(shown.filter(pl.col("start") >= windows["start"].min())) or _refusal(nodes, steps, windows),
     )
-
-
-def _from_operations(windows: pl.DataFrame, starts: pl.Series) -> pl.DataFrame:
-    """The steps from one's first operation to the next one's, where they begin with the host alone; without such as no step follows.
-
-    `starts`: of the operations, in order. What the host does before a step's first operation is then replayed at the end of the one before.
-    """
-    begins = starts.gather(starts.search_sorted(windows["start"], side="left").clip(0, len(starts) - 1))
-    late = (begins - windows["start"]) > ACCURATE * (windows["end"] - windows["start"])
-    if not late.any():
-        return windows
-    followed = (windows["end"] == windows["start"].shift(-1)).fill_null(value=False)
-    moved = windows.with_columns(begins.alias("start"), begins.shift(-1).alias("end")).filter(followed)
-    return windows if moved.is_empty() else moved
 
 
 _READ = ("op", "start", "end", "stream", "name_id", "correlation", "graph_node", "grid_x", "grid_y", "grid_z", "copy_kind",

@@ -206,13 +206,3 @@ def test_operations_have_the_traits_that_facts_count() -> None:
     assert ops["unfused_attention"].to_list() == [True] * 5
     counts = device.counts.select("fp32_product_busy_ns", "cast_busy_ns", "unfused_attention_busy_ns")
     assert counts.row(0) == (90, 90, 450)
-
-
-def test_steps_that_begin_with_the_host_alone_are_replayed_from_their_first_operations() -> None:
-    """A batch is fetched for 300 of 1000 ns before a step's first launch; behind the last step no such is seen."""
-    items = [run("gemm", at + 300, at + 990, at + 290) for at in (0, 1000, 2000, 3000)]
-    (device,) = scene(items, [Span(text=f"iteration {n}", start=1000 * n, end=1000 * n + 999) for n in range(4)]).measure(replay=True)
-    graph = device.graph
-    assert graph is not None
-    assert graph.refused is None
-    assert step_times(graph, replay(graph)).rows() == [(0, 300, 1300), (1, 1300, 2300), (2, 2300, 3300)]

@@ -338,10 +338,10 @@ def test_gaps_that_repeated_compute_ends_are_recompute_in_the_step_in_which_they
     assert repeated(scene(items)) == [(0, 20)]
     items = [run("gemm", 0, 30, 0, phase="forward"), run("gemm", 20, 40, 1, stream=9, phase="recompute")]
     assert repeated(scene(items)) == [(0, 20)]
-    # Steps that begin with nothing to run begin with their ranges, so at 0 and at 20; the gap 10 … 50 lies in both
+    # A step begins with its first operation once the compute of the step before is done, so at 0 and at 30; the gap 10 … 50 lies in both
     items = [run("gemm", 0, 10, 1, phase="forward"), run("nccl", 30, 40, 22, phase="recompute"), run("gemm", 50, 57, 23, phase="recompute")]
     spans = [Span(text=f"iteration {n}", start=20 * n - 20, end=20 * n) for n in (1, 2)]
-    assert repeated(scene(items, spans)) == [(1, 10), (2, 37)]
+    assert repeated(scene(items, spans)) == [(1, 20), (2, 27)]
 
 
 @for_each(
