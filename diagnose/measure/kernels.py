@@ -25,7 +25,7 @@ from diagnose.measure.host import HostActivity, host_counts
 from diagnose.measure.steps import per_window
 from diagnose.measure.waits.host_costs import long_gaps
 from diagnose.measure.waits.stalls import Stalls
-from diagnose.model.intervals import merge, overlaps
+from diagnose.model.intervals import levels, merge, overlaps
 from diagnose.model.trace import Device, OpKind, Trace
 from diagnose.model.vocabulary import ATTENTION, CAST, ELEMENTWISE, EXPERT_GEMM, OPTIMIZER, ROUTER, VISION_ENCODER
 
@@ -304,7 +304,7 @@ class SmOccupancy:
 
 
 def occupancy(inside: pl.DataFrame, names: pl.Series, device: Device | None, limit: Limits | None) -> SmOccupancy:
-    """Occupancy of the costliest compute kernels and fill by bucket, weighted by work. `inside`: the operations in the steps."""
+    """Occupancy of the costliest compute kernels, and fill by bucket. `inside`: the operations in the steps, in order of start."""
     if limit is None:
         return SmOccupancy()
     ran = inside.filter((pl.col("kind") == "kernel") & (pl.col("role") == "compute"))
@@ -341,17 +341,9 @@ def _filled(shapes: pl.DataFrame, ran: pl.DataFrame) -> float | None:
         "name_id", "bucket", *_SHAPE, (pl.col("fill") * _PARTS).round().cast(pl.Int64).alias("parts")
     )
     filled = ran.join(told, on=["name_id", "bucket", *_SHAPE], nulls_equal=True)
-    edges = pl.concat(
-        [
-            filled.select(pl.col("start").alias("at"), "parts", pl.lit(1).alias("kernels")),
-            filled.select(pl.col("end").alias("at"), -pl.col("parts"), pl.lit(-1).alias("kernels")),
-        ]
-    )
-    level = edges.group_by("at").agg(pl.col("parts", "kernels").sum()).sort("at")
-    lasts = (pl.col("at").shift(-1) - pl.col("at")).alias("ns")
-    running = level.select(lasts, pl.col("parts", "kernels").cum_sum()).filter(pl.col("kernels") > 0)
-    busy = int(running["ns"].sum())
-    covered = int((running["ns"] * running["parts"].clip(0, _PARTS)).sum())
+    running = levels(filled.select("start", "end", "parts", pl.lit(1).alias("kernels"))).filter(pl.col("kernels") > 0)
+    length = running["end"] - running["start"]
+    covered, busy = int((length * running["parts"].clip(0, _PARTS)).sum()), int(length.sum())
     return covered / (_PARTS * busy) if busy else None
 
 

@@ -109,10 +109,20 @@ def sweep(frame: pl.DataFrame, cuts: pl.Series | None = None) -> pl.DataFrame:
         return frame.select("start", "end").with_columns(pl.lit(0, dtype=pl.Int64).alias("mask")).clear()
     weights = pl.Series([1 << bit for bit in range(MAX_CLASSES)], dtype=pl.Int64)
     disjoint = merge(frame, ["bit"])
-    disjoint = disjoint.with_columns(weights.gather(disjoint["bit"]).alias("_w"))
-    events = [disjoint.select(pl.col("start").alias("time"), "_w"), disjoint.select(pl.col("end").alias("time"), pl.col("_w").neg())]
+    return levels(disjoint.select("start", "end", weights.gather(disjoint["bit"]).alias("mask")), cuts)
+
+
+def levels(frame: pl.DataFrame, cuts: pl.Series | None = None) -> pl.DataFrame:
+    """Segments of time with what the intervals running in each add up to.
+
+    `frame` has start, end and columns of whole numbers, each interval's own. Result columns: the same, with the sums; segments are disjoint
+    and sorted, those between busy ones hold zeros. They are also cut at the times `cuts`.
+    """
+    own = pl.exclude("start", "end")
+    events = [frame.select(pl.col("start").alias("time"), own), frame.select(pl.col("end").alias("time"), own.neg())]
     if cuts is not None and not cuts.is_empty():
-        events.append(pl.DataFrame({"time": cuts.cast(pl.Int64)}).with_columns(pl.lit(0, dtype=pl.Int64).alias("_w")))
-    following, running = pl.col("time").shift(-1), pl.col("_w").cum_sum()
-    segments = pl.concat(events).sort("time").select(pl.col("time").alias("start"), following.alias("end"), running.alias("mask"))
+        none = (pl.lit(0, dtype=kind).alias(name) for name, kind in frame.drop("start", "end").schema.items())
+        events.append(pl.DataFrame({"time": cuts.cast(pl.Int64)}).with_columns(*none))
+    following, running = pl.col("time").shift(-1), pl.exclude("time").cum_sum()
+    segments = pl.concat(events).sort("time").select(pl.col("time").alias("start"), following.alias("end"), running)
     return segments.filter(pl.col("end") > pl.col("start"))

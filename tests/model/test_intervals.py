@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.model.intervals import clip, merge, overlaps, sweep, union_length
+from diagnose.model.intervals import clip, levels, merge, overlaps, sweep, union_length
 
 SPAN = st.tuples(st.integers(-40, 40), st.integers(0, 15)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 SPANS = st.lists(SPAN, max_size=12)
@@ -83,3 +83,9 @@ def test_sweep_tells_for_every_moment_which_classes_ran(items: list[tuple[tuple[
 def test_the_highest_class_keeps_the_sign_of_the_mask() -> None:
     table = frame([(0, 10), (2, 8)], bit=[61, 0])
     assert sweep(table).rows() == [(0, 2, 1 << 61), (2, 8, (1 << 61) + 1), (8, 10, 1 << 61)]
+
+
+def test_levels_add_up_what_runs_in_each_segment() -> None:
+    """Cut at 6 too; between busy segments nothing runs."""
+    table = frame([(0, 4), (2, 8), (10, 12)], weight=[5, 3, 7])
+    assert levels(table, cuts=pl.Series([6])).rows() == [(0, 2, 5), (2, 4, 8), (4, 6, 3), (6, 8, 3), (8, 10, 0), (10, 12, 7)]
