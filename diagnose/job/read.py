@@ -254,26 +254,31 @@ def _match(
 
 
 def _misspelt(unknown: Sequence[str], aliases: _Table, given: Collection[str]) -> dict[str, str]:
-    """Keys that are not read but nearly one that is, in the same section and of a setting that the file does not give: that one."""
-    sections: dict[str, list[str]] = {}
+    """Keys that are not read but nearly one that is, in the same section and of a setting that the file does not give: that one.
+
+    Nearly: the same words but for some letters; another word makes another setting (gelu for swiglu).
+    """
+    alike: dict[tuple[str, int], list[str]] = {}
     for key, meant in aliases.items():
         if not any(one.name in given for one in meant):
-            sections.setdefault(key.rpartition(".")[0], []).append(key)
+            alike.setdefault(_shape(key), []).append(key)
     misspelt: dict[str, str] = {}
     for shown in unknown:
         key = flag_name(shown) if shown.startswith("-") else shown
-        close = get_close_matches(key, sections.get(key.rpartition(".")[0], ()), cutoff=_NEAR)
+        close = get_close_matches(key, alike.get(_shape(key), ()), cutoff=_NEAR)
         for near in [one for one in close if _word_by_word(key, one)][:1]:
             misspelt[shown] = f"--{near.replace('_', '-')}" if key != shown else near
     return misspelt
 
 
+def _shape(key: str) -> tuple[str, int]:
+    """The section of a key and how many words it has: keys that differ in them are not compared."""
+    return key.rpartition(".")[0], key.count("_")
+
+
 def _word_by_word(key: str, near: str) -> bool:
-    """Whether two keys have the same words but for some letters; another word makes another setting (gelu for swiglu)."""
-    mine, theirs = key.split("_"), near.split("_")
-    return len(mine) == len(theirs) and all(
-        SequenceMatcher(None, one, other).ratio() >= _NEAR_WORD for one, other in zip(mine, theirs, strict=True)
-    )
+    """Whether each word of one key is like the other's."""
+    return all(SequenceMatcher(None, one, other).ratio() >= _NEAR_WORD for one, other in zip(key.split("_"), near.split("_"), strict=True))
 
 
 def _numbers(value: object) -> bool:
