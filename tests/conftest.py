@@ -61,7 +61,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         shutil.rmtree(os.environ.pop(simulated.SHARED), ignore_errors=True)
-        for kind in ("pytest-of-*", "simulated-runs-*"):  # bytecode of what tests have copied
+        kinds = ("pytest-of-*", "simulated-runs-*") if sys.pycache_prefix else ()  # bytecode of what tests have copied
+        for kind in kinds:
             for copies in Path(f"{sys.pycache_prefix}{tempfile.gettempdir()}").glob(kind):
                 shutil.rmtree(copies, ignore_errors=True)
 

@@ -336,10 +336,8 @@ def _start_up(one: DeviceMeasure, limits: StartUpLimits) -> dict[str, FactValue]
     }
 
 
-PAID, CLEAN = (
-    0.1,
-    0.02,
-)  # of a step: with so much of it first uses are paid there, with no more than that they are not; this project's choice
+PAID = 0.1  # of a step: with so much in first uses they are paid there; this project's choice
+CLEAN = 0.02  # of a step: with no more they are not; this project's choice
 
 
 def _again(per_step: pl.DataFrame) -> int | None:

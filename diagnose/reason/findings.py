@@ -97,7 +97,8 @@ class FixReader:
     def read(self, ids: Sequence[str], first: Mapping[str, str] | None = None) -> tuple[Fix, ...]:
         """The fixes with these ids that matter to the program: those whose condition to be `first` holds, then the order given.
 
-        Blocked ones and those already on stand at the end.
+        Blocked ones and those already on stand at the end. A fix that changes settings, none of them one of the job's framework, is left
+        out unless it is on.
         """
         conditions = first or {}
         holds = self.context.holds_all(list(conditions.values())) if conditions else []

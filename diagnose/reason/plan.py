@@ -48,7 +48,7 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) 
     cause = None if verdict.cause is None else verdict.cause.finding
     ordered = sorted((one for one in findings if _worth(one, cause, step_ns)), key=lambda one: one.id != cause)
     steps: list[PlanStep] = []
-    answers: dict[str, dict[str, int]] = {}  # of each fix the largest bound on each wall that it is the answer on
+    answers: dict[str, dict[str, int]] = {}  # of each fix, by wall, the bound of the first finding there that it answers
     answered = 0
     for finding in ordered:
         if answered == MOST_STEPS:

@@ -1,4 +1,4 @@
-"""What is told of an exchange's size."""
+"""What is told of an exchange: its size, and how long experts worked before it."""
 
 from dataclasses import replace
 
@@ -6,6 +6,7 @@ import polars as pl
 
 from diagnose.measure.exchanges import _sizes
 from diagnose.model.trace import PAYLOADS
+from tests.builders.scene import run, scene
 from tests.builders.small_traces import trace_of
 
 
@@ -20,3 +21,16 @@ def test_the_bytes_that_a_trace_tells_go_before_what_elements_make() -> None:
     ]
     found = _sizes(replace(trace_of([]), payloads=pl.DataFrame(rows, schema=dict(PAYLOADS))))
     assert found["bytes"].to_list() == [8 * 60, 60, 2 * 800, None]
+
+
+def test_experts_that_run_on_several_streams_at_once_work_as_long_as_they_take_together() -> None:
+    """Products of 40 and 60 us that share 20, one of 10 within them, and one alone after the exchange."""
+    (measured,) = scene([
+        run("expert", 0, 40_000, 0),
+        run("expert", 20_000, 80_000, 1, stream=8),
+        run("expert", 30_000, 40_000, 2, stream=9),
+        run("nccl", 80_000, 100_000, 3, stream=20),
+        run("expert", 100_000, 150_000, 4),
+        run("nccl", 150_000, 160_000, 5, stream=20),
+    ]).measure()  # fmt: skip
+    assert measured.exchanges.instances["expert_ns"].to_list() == [80_000, 130_000]

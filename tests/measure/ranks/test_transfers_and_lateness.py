@@ -18,7 +18,6 @@ from diagnose.measure.ranks.transfers import NOTICEABLE_NS, NOTICEABLE_SHARE, Ow
 from diagnose.pipeline import diagnose
 from fixtures import sample
 from tests.builders.ranks import ranks_of
-from tests.builders.scene import run, scene
 from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
 
 TIMES = st.lists(st.lists(st.integers(1_000, 900_000), min_size=3, max_size=3), min_size=4, max_size=20)
@@ -483,19 +482,6 @@ def test_experts_work_is_compared_place_by_place() -> None:
     (found,) = experts([split_exchanges(group)], {})
     assert (found.places, found.lost_ns) == (2, 100_000)
     assert [layer.work_ns for layer in found.layers] == [(100_000, 200_000), (300_000, 200_000)]
-
-
-def test_experts_that_run_on_several_streams_at_once_work_as_long_as_they_take_together() -> None:
-    """Products of 40 and 60 us that share 20, one of 10 within them, and one alone after the exchange."""
-    (measured,) = scene([
-        run("expert", 0, 40_000, 0),
-        run("expert", 20_000, 80_000, 1, stream=8),
-        run("expert", 30_000, 40_000, 2, stream=9),
-        run("nccl", 80_000, 100_000, 3, stream=20),
-        run("expert", 100_000, 150_000, 4),
-        run("nccl", 150_000, 160_000, 5, stream=20),
-    ]).measure()  # fmt: skip
-    assert measured.exchanges.instances["expert_ns"].to_list() == [80_000, 130_000]
 
 
 def test_what_was_left_unmatched_is_told_once_for_each_reason() -> None:
