@@ -25,7 +25,7 @@ from diagnose.measure.kernels import SmOccupancy, Usage, limits, occupancy, step
 from diagnose.measure.lost import lost_share
 from diagnose.measure.memory import MemoryUse, memory_use
 from diagnose.measure.moe_layer import moe_layer
-from diagnose.measure.phases import StartUp, with_first_steps
+from diagnose.measure.phases import StartUp, with_first_steps, without_repeated
 from diagnose.measure.replay.build import graph_of
 from diagnose.measure.replay.excerpt import cut, excerpt
 from diagnose.measure.replay.graph import Graph, Kept, kept
@@ -296,7 +296,9 @@ def measure_device(
     inside = inside_windows(work, windows)
     ran = concurrency(work, classes, windows)
     python = python_seen(trace, knowledge.features)
-    host = host_activity(trace, work, rank, knowledge.hosts, device, None if begun is None else begun.costs, python=python)
+    begun = None if begun is None else without_repeated(begun, windows)
+    once, again = (None, None) if begun is None else (begun.costs, begun.again)
+    host = host_activity(trace, work, rank, knowledge.hosts, device, once, again, python=python)
     here = (pl.col("device") == device) | pl.col("device").is_null()  # a wait that names no device may concern any
     told = trace.waits.filter((pl.col("rank") == rank) & here)
     of_events, of_memory = (

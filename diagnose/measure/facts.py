@@ -16,7 +16,7 @@ from diagnose.knowledge.load import Knowledge
 from diagnose.knowledge.taxonomy import HostRules, StartUpLimits
 from diagnose.measure.device import DeviceMeasure, step_mean, step_median
 from diagnose.measure.host import calls_named, python_seen
-from diagnose.measure.phases import longest_cost
+from diagnose.measure.phases import longest_cost, pays_again
 from diagnose.measure.records import DeviceRecords
 from diagnose.model.environment import EnvironmentItem
 from diagnose.model.intervals import merge, overlaps
@@ -157,7 +157,7 @@ _LATENCIES = ("launch_handover_ns", "transport_handover_ns", "host_copy_handover
 # Facts that are not known where the trace does not tell these things.
 _OF_LAUNCHES = (
     "launch_starved_ns", "launch_handover_ns", "launch_shadowed_ns", "host_work_ns", "longest_host_gap_ns", "host_gap_excess_ns",
-    "batch_pauses_ns", "layer_pauses_ns", "data_loading_ns",
+    "batch_pauses_ns", "layer_pauses_ns", "data_loading_ns", "recompilation_ns",
 )  # fmt: skip
 _OF_CALLS = (
     "allocator_ns", "first_use_ns", "allocator_shadowed_ns", "allocator_restart_ns", "host_sync_ns", "sync_restart_ns", "python_gap_ns",
@@ -315,9 +315,13 @@ def _start_up(one: DeviceMeasure, limits: StartUpLimits) -> dict[str, FactValue]
                 "first_use_call",
                 "first_use_call_ns",
                 "first_use_again_step",
+                "recompilation_call",
+                "recompilation_call_ns",
             )
         )
-    among = longest_cost(begun.costs, one.steps.frame)
+    among, anew = (longest_cost(costs, one.steps.frame) for costs in (begun.costs, begun.again))
+    per_step = one.budget.per_step
+    again = per_step["index"].filter(pays_again(per_step["first_use_ns"] / per_step["window_ns"]))
     every = max((phase.longest_call for phase in begun.phases if phase.longest_call), key=lambda call: call.duration_ns, default=None)
     first_use, judged = one.budget.per_step.select(pl.col("first_use_ns", "window_ns").sum()).row(0)
     span = int(one.budget.totals["last_ns"]) - int(one.budget.totals["first_ns"])
@@ -332,20 +336,10 @@ def _start_up(one: DeviceMeasure, limits: StartUpLimits) -> dict[str, FactValue]
         "start_up_call_ns": every.duration_ns if every is not None else None,
         "first_use_call": among.name if among is not None else None,
         "first_use_call_ns": among.duration_ns if among is not None else None,
-        "first_use_again_step": _again(one.budget.per_step),
+        "first_use_again_step": int(again[0]) if len(again) else None,
+        "recompilation_call": anew.name if anew is not None else None,
+        "recompilation_call_ns": anew.duration_ns if anew is not None else None,
     }
-
-
-PAID = 0.1  # of a step: with so much in first uses they are paid there; this project's choice
-CLEAN = 0.02  # of a step: with no more they are not; this project's choice
-
-
-def _again(per_step: pl.DataFrame) -> int | None:
-    """The first step that pays first uses after one that did not; None where there is none."""
-    share = pl.col("first_use_ns") / pl.col("window_ns")
-    after = (share <= CLEAN).cum_max().shift(1, fill_value=False)
-    again = per_step.filter((share >= PAID) & after)["index"]
-    return int(again[0]) if len(again) else None
 
 
 def _long_steps(one: DeviceMeasure) -> dict[str, FactValue]:

@@ -16,7 +16,7 @@ from diagnose.model.trace import NAMING_NS, Trace
 POLL_REACH_NS = 30_000
 
 # Bits of the host's state.
-ALLOCATOR, WAITING, SYNC, GC, FIRST_USE, LOADING, MESSAGES = 1, 2, 4, 8, 16, 32, 64
+ALLOCATOR, WAITING, SYNC, GC, FIRST_USE, LOADING, MESSAGES, RECOMPILING = 1, 2, 4, 8, 16, 32, 64, 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,8 @@ class HostActivity:
     """The launching threads of one rank.
 
     `state`: start, end (cut where a synchronising call begins or its work ends), mask of ALLOCATOR, WAITING (a synchronising call while the
-    work that it waits for runs), SYNC (after that work), GC, FIRST_USE, LOADING (data), MESSAGES (MPI). `in_call`: union of all API calls.
+    work that it waits for runs), SYNC (after that work), GC, FIRST_USE, LOADING (data), MESSAGES (MPI), RECOMPILING (what was
+    compiled or loaded before). `in_call`: union of all API calls.
     `blocked`: synchronising calls with start,
     end, awaited_end and the awaited operation (op row, null when nothing was awaited), sorted by start. `named`: the allocator and
     synchronising calls (start, end, name_id, cause). `python`: whether the process runs Python. `long`: calls and ranges that last long
@@ -48,6 +49,7 @@ def host_activity(
     rules: HostRules,
     device: int | None = None,
     first_use: pl.DataFrame | None = None,
+    again: pl.DataFrame | None = None,
     *,
     python: bool = False,
 ) -> HostActivity:
@@ -55,7 +57,7 @@ def host_activity(
 
     A thread that launches only copies is a loader or a helper; what it waits for does not hold compute up. `work`: the device's operations
     with op, start, end, stream, kind, role, correlation, pinned, copy_kind, issued, call_start, thread; `first_use`: start, end of what was
-    paid once.
+    paid once; `again`: of such work that comes back.
     """
     launching = work.filter(pl.col("role") == "compute")["thread"].drop_nulls().unique()
     threads = launching if len(launching) else work["thread"].drop_nulls().unique()
@@ -77,11 +79,10 @@ def host_activity(
     )
     waiting = syncs.select("start", pl.col("awaited_end").alias("end"))
     after = syncs.select(pl.col("awaited_end").alias("start"), "end")
+    once, anew = (allocator.clear() if frame is None else frame for frame in (first_use, again))
     states = pl.concat(
         frame.select("start", "end", pl.lit(bit, dtype=pl.UInt8).alias("bit"))
-        for bit, frame in enumerate(
-            (allocator, waiting, after, gc, allocator.clear() if first_use is None else first_use, loading, messages)
-        )
+        for bit, frame in enumerate((allocator, waiting, after, gc, once, loading, messages, anew))
     )
     named = pl.concat(
         frame.select("start", "end", "name_id", pl.lit(cause).alias("cause"))

@@ -2,7 +2,8 @@
 
 A first-use cost is a call that takes milliseconds where it is made for the first time (code is loaded, a context is created, memory grows)
 and that no full queue explains, or a compilation. Start-up is what lies before the steady work: such costs, uploads before the first
-compute kernel, and ranges that say so. `trace_rules/hosts.yaml` holds the names and the limits.
+compute kernel, and ranges that say so. What comes back in later steps is no first use: a program that compiles again
+and again pays for it. `trace_rules/hosts.yaml` holds the names and the limits.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ USER_KINDS = ["push_pop", "start_end", "annotation"]
 class StartUp:
     """What one process paid once, as one of its devices saw it. Host's times, but for `begin`.
 
-    `costs`: start, end, name of each first-use cost (a call, with the kernel that it launched), by start. `ranges`: the same of ranges that
-    are start-up by their name. `begin`: when the first operation of the steady work ran; None where nothing had to be left out.
+    `costs`: start, end, name of each first-use cost (a call, with the kernel that it launched), and whether it `compiles`, by start.
+    `again`: the same of such costs that come back, once steps are known (`without_repeated`). `ranges`: start, end, name of ranges that are
+    start-up by their name. `begin`: when the first operation of the steady work ran; None where nothing had to be left out.
     """
 
     costs: pl.DataFrame
+    again: pl.DataFrame
     ranges: pl.DataFrame
     begin: int | None
     phases: tuple[Phase, ...]
@@ -48,7 +51,8 @@ def start_up(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> S
         .sort("at")
     )
     uploads = _uploads(work, limits.long_call_ns)
-    costs = pl.concat([_first_calls(trace, work, rank, rules), _compilations(trace, work, rank, rules)]).sort("start", "end")
+    found = ((_first_calls(trace, work, rank, rules), False), (_compilations(trace, work, rank, rules), True))
+    costs = pl.concat(frame.with_columns(pl.lit(of).alias("compiles")) for frame, of in found).sort("start", "end")
     ranges = _leading_ranges(trace, placed, rank, rules)
     ends = [*ranges["end"], *_followed(costs["end"], placed, limits.steady_share)]
     behind = placed.filter(pl.col("at") >= max(ends)) if ends else placed.clear()
@@ -62,7 +66,43 @@ def start_up(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> S
     span, taken = max(last - first, 1), int((covered["end"] - covered["start"]).sum())
     share = min(taken / span, 1.0)
     before = max((begin - first) / span, share) if begin is not None else share
-    return StartUp(costs=costs, ranges=ranges, begin=begin, phases=phases, share=share, span_ns=span, before=before, left=left)
+    return StartUp(
+        costs=costs, again=costs.clear(), ranges=ranges, begin=begin, phases=phases, share=share, span_ns=span, before=before, left=left
+    )
+
+
+PAID = 0.1  # of a step: with so much in first uses they are paid there; this project's choice
+CLEAN = 0.02  # of a step: with no more they are not; this project's choice
+REPEATED = 2  # steps that pay again after one that did not: one alone may be a second shape, met once; this project's choice
+EACH = 4  # steps of which each pays, the least at least half of the most: this project's choice
+
+
+def pays_again(shares: pl.Series) -> pl.Series:
+    """Whether each step pays first uses after one that did not. `shares`: of each step's time, in order."""
+    return (shares >= PAID) & (shares <= CLEAN).cum_max().shift(1, fill_value=False)
+
+
+def without_repeated(begun: StartUp, windows: pl.DataFrame) -> StartUp:
+    """The same without the costs that come back in the kept steps `windows` (start, end): those are `again`, no start-up.
+
+    They come back where several steps compile after one that did not, or where each does for about as long. A call that takes long at its
+    first use alone can't.
+    """
+    compiled = begun.costs.filter("compiles")
+    if compiled.is_empty():
+        return begun
+    spans = windows.select("start", "end").rows()
+    shares = pl.Series([cost_within(compiled, start, end) / max(end - start, 1) for start, end in spans], dtype=pl.Float64)
+    if int(pays_again(shares).sum()) >= REPEATED:
+        since = spans[int((shares <= CLEAN).arg_true()[0])][0]
+    elif len(shares) >= EACH and min(shares) >= max(PAID, max(shares) / 2):
+        since = spans[0][0]
+    else:
+        return begun
+    again = pl.col("end") > since
+    left = begun.costs.filter(~again)
+    others = [one for one in begun.phases if one.name not in (FIRST_USE, AMONG)]
+    return replace(begun, costs=left, again=begun.costs.filter(again), phases=_in_time([*others, *_cost_phase(FIRST_USE, left)]))
 
 
 def with_first_steps(begun: StartUp, work: pl.DataFrame, windows: pl.DataFrame, *, cut: bool) -> StartUp:
@@ -248,21 +288,32 @@ def _phases(
         why = f"{uploads.height} copies to the device{moved} before the first compute kernel"
         found.append(Phase(name="upload", start_ns=start, end_ns=end, why=why, longest_call=_longest_call(trace, rank, start, end)))
     before = pl.col("end") <= (until if until is not None else -1)
-    for name, part in (("first use", costs.filter(before)), ("first use among the work", costs.filter(~before))):
-        if not part.is_empty():
-            covered = merge(part)
-            took = int((covered["end"] - covered["start"]).sum())
-            longest = part.row(int((part["end"] - part["start"]).arg_max() or 0), named=True)
-            found.append(
-                Phase(
-                    name=name,
-                    start_ns=int(part["start"].min()),  # type: ignore[arg-type]
-                    end_ns=int(part["end"].max()),  # type: ignore[arg-type]
-                    why=f"{part.height} calls or compilations at their first use took {took / 1e6:.1f} ms",
-                    longest_call=LongestCall(name=longest["name"], duration_ns=longest["end"] - longest["start"]),
-                )
-            )
-    return tuple(sorted(found, key=lambda phase: (phase.start_ns, phase.end_ns)))
+    return _in_time([*found, *_cost_phase(FIRST_USE, costs.filter(before)), *_cost_phase(AMONG, costs.filter(~before))])
+
+
+FIRST_USE, AMONG = "first use", "first use among the work"  # phases
+
+
+def _cost_phase(name: str, costs: pl.DataFrame) -> list[Phase]:
+    """The phase of these costs; none without costs."""
+    if costs.is_empty():
+        return []
+    covered = merge(costs)
+    took = int((covered["end"] - covered["start"]).sum())
+    longest = costs.row(int((costs["end"] - costs["start"]).arg_max() or 0), named=True)
+    return [
+        Phase(
+            name=name,
+            start_ns=int(costs["start"].min()),  # type: ignore[arg-type]
+            end_ns=int(costs["end"].max()),  # type: ignore[arg-type]
+            why=f"{costs.height} calls or compilations at their first use took {took / 1e6:.1f} ms",
+            longest_call=LongestCall(name=longest["name"], duration_ns=longest["end"] - longest["start"]),
+        )
+    ]
+
+
+def _in_time(phases: list[Phase]) -> tuple[Phase, ...]:
+    return tuple(sorted(phases, key=lambda phase: (phase.start_ns, phase.end_ns)))
 
 
 def _longest_call(trace: Trace, rank: int, start: int, end: int) -> LongestCall | None:

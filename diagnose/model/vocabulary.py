@@ -19,7 +19,7 @@ Level = Literal["low", "medium", "high"]
 FixState = Literal["applicable", "already_on", "blocked", "unknown"]
 Role = Literal["compute", "transport", "packing", "copy"]
 CommKind = Literal["expert", "data", "tensor", "pipeline", "context", "other"]
-Cause = Literal["allocator", "sync", "gc", "loading", "message_passing", "python", "host", "launch", "first_use"]
+Cause = Literal["allocator", "sync", "gc", "loading", "recompilation", "message_passing", "python", "host", "launch", "first_use"]
 FactValue = int | float | bool | str | None
 COMM_KINDS: tuple[CommKind, ...] = ("expert", "data", "tensor", "pipeline", "context", "other")
 # Buckets that measures and the rules about neighbours go by themselves. All buckets, these among them, are the rows of

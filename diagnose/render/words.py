@@ -63,6 +63,7 @@ HOST_CAUSE = {
     "allocator": "allocator call",
     "gc": "garbage collection",
     "loading": "data loading",
+    "recompilation": "compiling again",
     "message_passing": "MPI",
     "first_use": "first use",
 }
@@ -150,6 +151,7 @@ _CAUSE_LOOKS = {
     "python": Look("CPU: Python", "#5fae57", order=20),
     "host": Look("CPU: no CUDA call", "#a9c77f", order=20),
     "loading": Look("CPU: data loading", "#6a9a5b", ".", order=23),
+    "recompilation": Look("CPU: compiling again", "#7f8f3a", "|", order=26),
     "message_passing": Look("CPU: MPI", "#c8742b", "/", order=24),
     "launch": Look("CPU: launch calls", "#8ecbb0", "/", order=21),
     "first_use": Look("CPU: first use (loading, compiling)", "#b9a04c", "+", order=25),

@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from diagnose.document.device import LongestCall, Phase
-from diagnose.measure.facts import _again, device_facts
-from diagnose.measure.phases import StartUp, start_up
+from diagnose.measure.facts import device_facts
+from diagnose.measure.phases import StartUp, pays_again, start_up, without_repeated
 from diagnose.measure.records import device_records
 from tests.builders.cases import for_each
 from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, call, run, scene
@@ -47,15 +47,45 @@ def test_a_long_first_launch_before_the_work_is_left_out_of_the_window() -> None
 
 @for_each(
     "paid, again",
-    ([50, 50, 0, 0], None),  # a run that begins
-    ([0, 50, 0], 8),
-    ([2, 9, 10], 9),
-    ([3, 50], None),  # the step before paid some too
+    ([50, 50, 0, 0], []),  # a run that begins
+    ([0, 50, 0], [1]),
+    ([2, 9, 10], [2]),
+    ([3, 50], []),  # the step before paid some too
+    ([30, 0, 50, 0, 20], [2, 4]),
 )
-def test_the_step_that_pays_first_uses_again_after_one_that_did_not_is_named(paid: list[int], again: int | None) -> None:
-    """By percent of each step, from step 7 on."""
-    steps = pl.DataFrame({"index": range(7, 7 + len(paid)), "window_ns": [100] * len(paid), "first_use_ns": paid})
-    assert _again(steps) == again
+def test_the_steps_that_pay_first_uses_again_after_one_that_did_not(paid: list[int], again: list[int]) -> None:
+    """By percent of each step."""
+    assert pays_again(pl.Series(paid) / 100).arg_true().to_list() == again
+
+
+@for_each(
+    "paid, repeated",
+    ([0, 50, 0, 30, 0], [1, 3]),  # two steps pay again
+    ([40, 0, 50, 1, 30, 0], [2, 3, 4]),  # of the first one nothing comes back; what the step between pays is of the same kind
+    ([0, 50, 0, 0], []),  # one may be a second shape, met once
+    ([60, 50, 40], []),  # first steps
+    ([60, 50, 40, 30], [0, 1, 2, 3]),  # each of four pays
+    ([60, 50, 40, 29], []),  # they become less
+    ([12, 12, 9, 12], []),  # one of them pays little
+    ([50], []),
+    ([0, -50, 0, -30, 0], []),  # calls that take long at their first use
+    ([0, 50, 0, 30, -40, 0], [1, 3, 4]),  # the first launch of what was compiled
+)
+def test_costs_that_come_back_are_no_start_up(paid: list[int], repeated: list[int]) -> None:
+    """By percent of each step (below nought: calls, else compilations); which steps' costs are told apart."""
+    costs = pl.DataFrame(
+        [(place * 100, place * 100 + abs(share), str(place), share > 0) for place, share in enumerate(paid) if share],
+        schema={"start": pl.Int64, "end": pl.Int64, "name": pl.String, "compiles": pl.Boolean},
+        orient="row",
+    )
+    windows = pl.DataFrame({"start": [place * 100 for place in range(len(paid))], "end": [place * 100 + 100 for place in range(len(paid))]})
+    whole = StartUp(
+        costs=costs, again=costs.clear(), ranges=costs.clear(), begin=None, phases=(), left=1.0, before=0.0, share=0.0, span_ns=1
+    )
+    found = without_repeated(whole, windows)
+    assert [int(name) for name in found.again["name"]] == repeated
+    assert sorted([*found.costs["name"], *found.again["name"]]) == sorted(costs["name"])
+    assert [one.why.split()[0] for one in found.phases] == ([str(found.costs.height)] if repeated and found.costs.height else [])
 
 
 def test_a_long_first_launch_among_the_work_counts_for_no_wall() -> None:
@@ -93,7 +123,7 @@ def test_what_is_no_first_use(items: list[Item]) -> None:
 @pytest.mark.parametrize("name", ["cudaMalloc", "cudaStreamCreateWithFlags", "cudaFree", "cuModuleLoadData"])
 def test_the_first_long_call_of_a_name_creates_a_context_or_lets_memory_grow(name: str) -> None:
     found = begun(scene([call(name, 0, 300 * MS), *loop(310 * MS)]))
-    assert found.costs.rows() == [(0, 300 * MS, name)]
+    assert found.costs.rows() == [(0, 300 * MS, name, False)]
     assert found.begin == 310 * MS
 
 
@@ -169,3 +199,19 @@ def test_a_compilation_among_the_kept_steps_leaves_nothing_out() -> None:
     assert device.start_up.begin is not None
     assert len(device.steps.frame) == 4
     assert device.start_up.before < 0.01
+
+
+def test_a_program_that_compiles_again_and_again_pays_for_it() -> None:
+    """10 ms in the second and the fourth of five steps, of which the device computes for 1 ms before it has nothing left to do."""
+    starts = (0, 20, 50, 70, 100)
+    items = [
+        run("gemm", (start + at) * MS, (start + at + 1) * MS, max((start + at - 1) * MS + 10, 0)) for start in starts for at in range(20)
+    ]
+    spans = [Span(text=f"step {number}", start=start * MS, end=(start + 19) * MS) for number, start in enumerate(starts)]
+    again = [Span(text="_compile.compile_inner (dynamo_timed)", start=at * MS, end=(at + 10) * MS) for at in (39, 89)]
+    (device,) = scene(items, [*spans, *again]).measure()
+    facts = device_facts(device, device_records(device), KNOWLEDGE)
+    assert facts["recompilation_ns"] == 2 * 9 * MS // 5
+    assert (facts["recompilation_call"], facts["recompilation_call_ns"]) == ("_compile.compile_inner (dynamo_timed)", 10 * MS)
+    assert (facts["first_use_ns"], facts["first_use_call"], facts["first_use_again_step"]) == (0, None, None)
+    assert facts["host_gap_excess_ns"] == 2 * 10 // 5  # until the next launch

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from diagnose.knowledge.taxonomy import HostRules
-from diagnose.measure.host import FIRST_USE, GC, LOADING, MESSAGES, HostActivity, call_roles
+from diagnose.measure.host import FIRST_USE, GC, LOADING, MESSAGES, RECOMPILING, HostActivity, call_roles
 from diagnose.measure.replay.graph import NODES, After, EdgeKind, NodeKind, by_row
 from diagnose.model.intervals import overlaps, sweep
 from diagnose.model.trace import Trace
@@ -26,7 +26,7 @@ TURN_CALLS = (
 )
 
 # What the host was doing, of parts of the gaps between calls: the first that applies.
-_PAUSES = ((FIRST_USE, "first_use"), (MESSAGES, "message_passing"), (GC, "gc"), (LOADING, "loading"))
+_PAUSES = ((FIRST_USE, "first_use"), (MESSAGES, "message_passing"), (GC, "gc"), (LOADING, "loading"), (RECOMPILING, "recompilation"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -403,14 +403,16 @@ def _items(calls: pl.DataFrame, held: pl.DataFrame, pieces: pl.DataFrame, roles:
             pl.when(waits & (role != "allocator").fill_null(value=True)).then(_cause("host_sync")).otherwise("cause").alias("cause")
         )
     )
-    first_uses = host.state.filter(pl.col("mask") & FIRST_USE != 0).select(pl.col("start").alias("used"), pl.col("end").alias("used_until"))
-    if not first_uses.is_empty():
-        used = pl.col("start") < pl.col("used_until")
-        known = (
-            known.sort("start")
-            .join_asof(first_uses.sort("used"), left_on="start", right_on="used", strategy="backward")
-            .with_columns(pl.when(used.fill_null(value=False)).then(_cause("first_use")).otherwise("cause").alias("cause"))
-        )
+    for bit, name in ((FIRST_USE, "first_use"), (RECOMPILING, "recompilation")):
+        uses = host.state.filter(pl.col("mask") & bit != 0).select(pl.col("start").alias("used"), pl.col("end").alias("used_until"))
+        if not uses.is_empty():
+            used = pl.col("start") < pl.col("used_until")
+            known = (
+                known.sort("start")
+                .join_asof(uses.sort("used"), left_on="start", right_on="used", strategy="backward")
+                .with_columns(pl.when(used.fill_null(value=False)).then(_cause(name)).otherwise("cause").alias("cause"))
+                .drop("used", "used_until")
+            )
     waited = pl.col("freed").is_not_null()
     call = pl.lit("call", dtype=NodeKind).alias("kind")
     columns = ["thread", "call", "piece", "start", "end", "kind", "name_id", "cause"]

@@ -3,7 +3,7 @@
 A synchronising call drains what the host had queued. The gaps that follow are its doing until the host leads by as many operations as it
 did before the call, and together they are at most as long as the call held it: a host that is free that much earlier saves no more. Calls
 that follow each other before the host leads again count as one. What has a cause of its own is left to that: pauses, garbage collection,
-data loading, message passing, and launching calls that themselves take long.
+data loading, compiling again, message passing, and launching calls that themselves take long.
 
 A pause that comes back before the same kernel within one forward or backward pass, step after step, recurs: it is what the program does in
 each layer, no garbage collection. One that comes back just before a forward pass opens it: there the next batch is fetched.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import polars as pl
 
-HOST_WORK = ("gc", "loading", "message_passing", "launch", "python", "host")
+HOST_WORK = ("gc", "loading", "recompilation", "message_passing", "launch", "python", "host")
 PLAIN_WORK = ("launch", "python", "host")  # no range tells more of it
 LONG_NS = 1_000_000  # this project's choice: a pause, or a launching call, is long from here on
 _PASSES = {"forward": 0, "backward": 1, "recompute": 1}

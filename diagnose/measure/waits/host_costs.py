@@ -42,7 +42,13 @@ def host_costs(found: Stalls, host: HostActivity, trace: Trace) -> pl.DataFrame:
     )
     nothing = "no CUDA call on the launching threads"
     plain = pl.col("cause").replace_strict(
-        {"launch": "launching API calls", "python": nothing, "host": nothing, "first_use": "first use of code and memory"},
+        {
+            "launch": "launching API calls",
+            "python": nothing,
+            "host": nothing,
+            "first_use": "first use of code and memory",
+            "recompilation": "compilation that comes back",
+        },
         default="unknown call",
     )
     return (
@@ -106,7 +112,7 @@ def late_range(found: Stalls, marks: pl.DataFrame, windows: pl.DataFrame, names:
 
 def long_gaps(found: Stalls, overhead: pl.DataFrame) -> pl.DataFrame:
     """index, longest_host_gap_ns (launch-starved), and less what is shadowed: host_gap_excess_ns, of that host_gap_profiler_ns,
-    batch_pauses_ns, layer_pauses_ns, data_loading_ns, message_passing_ns.
+    batch_pauses_ns, layer_pauses_ns, data_loading_ns, recompilation_ns, message_passing_ns.
 
     `overhead`: start, end of the profiler's own spans, disjoint, by start.
     """
@@ -121,6 +127,7 @@ def long_gaps(found: Stalls, overhead: pl.DataFrame) -> pl.DataFrame:
             ("batch_pauses_ns", plain & ~pl.col("recurs") & pl.col("opens")),
             ("layer_pauses_ns", plain & pl.col("recurs")),
             ("data_loading_ns", pl.col("cause") == "loading"),
+            ("recompilation_ns", pl.col("cause") == "recompilation"),
             ("message_passing_ns", pl.col("cause") == "message_passing"),
         )
     )

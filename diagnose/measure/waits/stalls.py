@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.measure.host import ALLOCATOR, FIRST_USE, GC, LOADING, MESSAGES, SYNC, WAITING, HostActivity
+from diagnose.measure.host import ALLOCATOR, FIRST_USE, GC, LOADING, MESSAGES, RECOMPILING, SYNC, WAITING, HostActivity
 from diagnose.measure.steps import per_window
 from diagnose.measure.waits.dependencies import Dependencies, StreamWaits, latest_producers, prepare
 from diagnose.measure.waits.hold_ups import HOST_WORK, host_work, restarts
@@ -288,6 +288,8 @@ def _under_host_calls(starved: pl.DataFrame, host: HostActivity) -> pl.DataFrame
         .then(pl.lit("gc"))
         .when(pl.col("mask") & LOADING != 0)
         .then(pl.lit("loading"))
+        .when(pl.col("mask") & RECOMPILING != 0)
+        .then(pl.lit("recompilation"))
     )
     under = (
         state.select("start", "end", "left").with_columns(mask.alias("mask")).with_columns(cause.alias("cause")).drop("mask").sort("start")
