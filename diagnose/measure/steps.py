@@ -500,7 +500,9 @@ def _warm_up(windows: pl.DataFrame, start_up: StartUp | None) -> dict[int, str]:
         cost = cost_within(start_up.costs, row["start"], row["end"]) if start_up is not None else 0
         if row["length"] > FIRST_USE_FACTOR * rest and 2 * cost >= row["length"] - rest:
             found[row["index"]] = f"warm-up: {cost / 1e6:.1f} ms of first-use costs in {row['length'] / 1e6:.1f} ms"
-        elif len(rows) - place > MIN_REPEATS and row["length"] > (FIRST_USE_FACTOR if steady and not found else WARM_UP_FACTOR) * rest:
+        elif row["length"] > (FIRST_USE_FACTOR if steady and not found else WARM_UP_FACTOR) * rest and (
+            len(following) >= MIN_REPEATS or (steady and len(following) == MIN_REPEATS - 1)
+        ):
             found[row["index"]] = f"warm-up: {row['length'] / 1e6:.3f} ms against a median of {rest / 1e6:.3f} ms"
         else:
             break

@@ -466,17 +466,25 @@ def test_launch_latency_that_a_wall_owns_is_no_wait_without_a_cause(demo: Diagno
     assert "launch latency" in {part.label for part in answer.bar(changed).parts}
 
 
-def test_compute_is_no_headline_where_more_of_the_step_waits_for_nobody_knows_what(demo: Diagnosis) -> None:
+@for_each(
+    "busy, waiting, other, said",
+    (0.4, 0.5, 0.09, "Waits without a known cause"),
+    (0.46, 0.41, 0.09, "Waits without a known cause"),  # compute takes more, but less than half
+    (0.4, 0.08, 0.09, "Compute-bound"),  # another wall holds more than what nobody knows
+    (0.55, 0.4, 0.05, "Compute-bound"),
+)
+def test_compute_is_no_headline_where_more_of_the_step_waits_for_nobody_knows_what(
+    demo: Diagnosis, busy: float, waiting: float, other: float, said: str
+) -> None:
     step = demo.steps.duration_ns.mean or 0
     told = structs.replace(demo.verdict, target_wall="compute", dominant_wall="compute", cause=None)
-    for waiting, said in ((0.3, "Compute-bound"), (0.6, "Waits without a known cause")):
-        walls = tuple(
-            structs.replace(one, bound_ns=round(0.4 * step), share=0.4, beside={"unexplained_wait": round(waiting * step)})
-            if one.wall == "compute"
-            else one
-            for one in demo.walls
-        )
-        assert answer.headline(structs.replace(demo, verdict=told, walls=walls)) == said
+    walls = tuple(
+        structs.replace(one, bound_ns=round(busy * step), share=busy, beside={"unexplained_wait": round(waiting * step)})
+        if one.wall == "compute"
+        else structs.replace(one, bound_ns=round(other * step), share=other)
+        for one in demo.walls
+    )
+    assert answer.headline(structs.replace(demo, verdict=told, walls=walls)) == said
 
 
 @for_each(

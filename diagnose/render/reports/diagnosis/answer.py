@@ -173,11 +173,11 @@ def headline(document: Diagnosis) -> str:
 
 
 def _mostly_unexplained(document: Diagnosis) -> bool:
-    """Whether no wall could be shown, and waiting that nothing explains takes more of the step than compute does."""
+    """Whether no wall could be shown, compute takes less than half of the step, and waiting that nothing explains more than any other wall."""
     target = next((one for one in document.walls if one.wall == document.verdict.target_wall), None)
-    if target is None or words.VOCABULARY.is_ceiling(target.wall):
+    if target is None or words.VOCABULARY.is_ceiling(target.wall) or (target.share or 0) >= 0.5:  # as in walls.yaml
         return False
-    return (target.beside.get("unexplained_wait") or 0) > (target.bound_ns or 0)
+    return (target.beside.get("unexplained_wait") or 0) > max(one.bound_ns or 0 for one in document.walls if one is not target)
 
 
 _RESOLVED = 0.9  # of the stream waits, from which on that speaks for a verdict (trace_rules/walls.yaml)
