@@ -191,6 +191,26 @@ def test_a_slow_first_step_is_warm_up_but_one_half_as_long_again_stays() -> None
     assert scene(items, spans).steps().dropped == ()
 
 
+@for_each(
+    "lengths, dropped",
+    ((12, 10, 10), [0]),  # the two others agree
+    ((11, 10, 10), []),
+    ((30, 10, 12), []),  # they don't
+    ((12, 10), []),
+    ((12, 10, 10, 10), [0]),
+    ((16, 10, 12, 12), []),
+    ((20, 10, 12, 12), [0]),
+)
+def test_a_first_step_is_warm_up_by_less_where_the_others_agree(lengths: tuple[int, ...], dropped: list[int]) -> None:
+    """Steps of so many operations' time, each of ten operations."""
+    items, spans, now = [], [], 100_000
+    for number, length in enumerate(lengths):
+        items += [run("gemm", now + place * length * 100, now + (place + 1) * length * 100, now - 50_000) for place in range(10)]
+        spans.append(Span(text=f"step {number}", start=now - 50_000, end=now - 49_000))
+        now += length * 1000
+    assert [one.index for one in scene(items, spans).steps().dropped] == dropped
+
+
 @pytest.mark.parametrize("name", ["cudaStreamBeginCapture", "cudaGraphInstantiate", "cuGraphInstantiateWithFlags"])
 def test_a_step_in_which_a_graph_was_captured_is_dropped(name: str) -> None:
     found = scene([*LOOP.items, call(name, 1500, 1600)], LOOP.spans).steps()
