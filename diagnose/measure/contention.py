@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from diagnose.measure.steps import per_window
-from diagnose.model.intervals import merge
+from diagnose.model.intervals import covered, merge
 
 AT_LEAST = 5  # analysis contract: kernels alone, and as many beside transport, that a comparison takes, over all shapes
 # Of one shape at least so many, this project's choice: a capture of three steps, after warm-up, holds what each does once three times.
@@ -101,21 +101,6 @@ def _with_the_rest(known: pl.DataFrame, for_all: float) -> float:
     whole = float(until[-1])
     usual = float(told["rate"][until.search_sorted(whole / 2)])
     return 1 + (for_all - 1) * max(1.0, usual * whole / lost)
-
-
-def covered(kernels: pl.DataFrame, transport: pl.DataFrame) -> pl.Series:
-    """How long transport (disjoint, sorted) ran during each kernel."""
-    if transport.is_empty():
-        return pl.repeat(0, kernels.height, dtype=pl.Int64, eager=True)
-    lengths = (transport["end"] - transport["start"]).cum_sum()
-
-    def until(moments: pl.Series) -> pl.Series:
-        begun = transport["start"].search_sorted(moments, side="right").cast(pl.Int64) - 1
-        row = begun.clip(0, None)
-        open_ = (transport["end"].gather(row) - moments).clip(0, None)
-        return pl.select(pl.when(begun < 0).then(0).otherwise(lengths.gather(row) - open_)).to_series()
-
-    return until(kernels["end"]) - until(kernels["start"])
 
 
 def compared(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:

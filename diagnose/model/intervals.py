@@ -77,6 +77,22 @@ def clip(frame: pl.DataFrame, start: int, end: int) -> pl.DataFrame:
     )
 
 
+def length_until(disjoint: pl.DataFrame, moments: pl.Series) -> pl.Series:
+    """How much of disjoint, sorted intervals lies before each moment."""
+    if disjoint.is_empty():
+        return moments * 0
+    lengths = (disjoint["end"] - disjoint["start"]).cum_sum()
+    begun = disjoint["start"].search_sorted(moments, side="right").cast(pl.Int64) - 1
+    row = begun.clip(0)
+    open_ = (disjoint["end"].gather(row) - moments).clip(0)
+    return pl.select(pl.when(begun < 0).then(0).otherwise(lengths.gather(row) - open_)).to_series()
+
+
+def covered(frame: pl.DataFrame, disjoint: pl.DataFrame) -> pl.Series:
+    """How much of each row's interval disjoint, sorted intervals cover."""
+    return length_until(disjoint, frame["end"]) - length_until(disjoint, frame["start"])
+
+
 def overlaps(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
     """Every overlap of a row of `left` with a row of `right`; both must be disjoint and sorted.
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.model.intervals import clip, levels, merge, overlaps, sweep, union_length
+from diagnose.model.intervals import clip, covered, levels, merge, overlaps, sweep, union_length
 
 SPAN = st.tuples(st.integers(-40, 40), st.integers(0, 15)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 SPANS = st.lists(SPAN, max_size=12)
@@ -57,6 +57,12 @@ def test_parts_are_merged_apart_however_many_there_are(parts: int) -> None:
 def test_what_is_clipped_lies_in_the_window(spans: list[tuple[int, int]], start: int, length: int) -> None:
     merged = merge(frame(spans))
     assert moments(rows(clip(merged, start, start + length))) == set(range(start, start + length)) & moments(spans)
+
+
+@given(SPANS, SPANS)
+def test_what_is_covered_of_each_is_their_common_moments(spans: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
+    found = covered(frame(spans), merge(frame(others)))
+    assert found.to_list() == [len(moments([span]) & moments(others)) for span in spans]
 
 
 @given(SPANS, SPANS)

@@ -23,7 +23,7 @@ from diagnose.measure.host import POLL_REACH_NS, HostActivity
 from diagnose.measure.memory import Recompute
 from diagnose.measure.waits.hold_ups import HOST_WORK
 from diagnose.measure.waits.stalls import HOST_CAUSES, Stalls
-from diagnose.model.intervals import merge
+from diagnose.model.intervals import length_until, merge
 
 # This project's choice: a launching call this long may have waited for room in the queue, and then returns earlier where the device is.
 HELD_NS = 50_000
@@ -73,7 +73,7 @@ def recompute_restart(
         own = _line(inside, late["op"])
         line, held = (frame.filter(~_within(frame[moment], launched)) for frame, moment in ((own, "issued"), (_holds(work, host), "end")))
         holds = pl.concat([held.with_columns(pl.lit(value=False).alias("free")), launched.with_columns(pl.lit(value=True).alias("free"))])
-        gone = _summed(pl.concat([repeated.spans.select("start", "end"), late.select("start", "end")]))
+        gone = pl.concat([repeated.spans.select("start", "end"), late.select("start", "end")]).sort("start")
         share = max(0.0, _saved(line, gone, holds.sort("end", "start"), windows) / int(claimed.sum()) - 1)
     return windows.select("index", (claimed * share).floor().cast(pl.Int64).alias("recompute_restart_ns"))
 
@@ -109,27 +109,12 @@ def _line(inside: pl.DataFrame, starved: pl.Series | None = None) -> pl.DataFram
 
 
 def _gone(found: Stalls, work: pl.DataFrame) -> pl.DataFrame:
-    """What would be gone without transport, at most: disjoint pieces by start, with `until`, their sum so far. start, end, until."""
+    """What would be gone without transport, at most: disjoint pieces (start, end) by start."""
     transport = (work["role"].gather(found.pieces["producer"]) == "transport").fill_null(value=False)
     held = transport.alias("held") | found.pieces["cause"].is_in(list(HOST_CAUSES))
     gaps = found.pieces.filter(held).select("index", "op").unique()
     pieces = found.pieces.select("index", "op", "start", "end").join(gaps, on=["index", "op"], how="semi", nulls_equal=True)
-    return _summed(pieces.select("start", "end"))
-
-
-def _summed(gone: pl.DataFrame) -> pl.DataFrame:
-    """Disjoint pieces by start, with `until`, their sum so far."""
-    return gone.sort("start").with_columns((pl.col("end") - pl.col("start")).cum_sum().alias("until"))
-
-
-def _sum_until(gone: pl.DataFrame, moments: pl.Series) -> pl.Series:
-    """How much of `gone` lies before each moment."""
-    if gone.is_empty():
-        return moments * 0
-    place = gone["start"].search_sorted(moments, side="right").cast(pl.Int64) - 1
-    row = place.clip(0)
-    open_ = (gone["end"].gather(row) - moments).clip(0)
-    return pl.select(pl.when(place < 0).then(0).otherwise(gone["until"].gather(row) - open_)).to_series()
+    return pieces.select("start", "end").sort("start")
 
 
 def _holds(work: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
@@ -167,12 +152,14 @@ def _places(quiet: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 
 def _saved(line: pl.DataFrame, gone: pl.DataFrame, holds: pl.DataFrame, windows: pl.DataFrame) -> int:
     """By how much the windows together end earlier, at most. `holds` that are `free` are gone whole, whatever the device does."""
-    slack = line["lead"] - _sum_until(gone, line["start"])
+    slack = line["lead"] - length_until(gone, line["start"])
     part = holds["end"].search_sorted(line["issued"], side="right").cast(pl.Int64)  # how many holds lay behind the host
     least = dict(pl.DataFrame({"part": part, "slack": slack}).group_by("part").agg(pl.col("slack").min()).iter_rows())
     gained, lowest, gains = 0, 0, [0]
     free = holds["free"] if "free" in holds.columns else pl.repeat(value=False, n=holds.height, eager=True)
-    for number, (length, moved, whole) in enumerate(zip(holds["end"] - holds["start"], _sum_until(gone, holds["end"]), free, strict=True)):
+    for number, (length, moved, whole) in enumerate(
+        zip(holds["end"] - holds["start"], length_until(gone, holds["end"]), free, strict=True)
+    ):
         lowest = min(lowest, least.get(number, 0) + gained) if number in least else lowest
         gained = length + gained if whole else max(0, min(length + gained, lowest + moved))
         gains.append(gained)
@@ -181,6 +168,6 @@ def _saved(line: pl.DataFrame, gone: pl.DataFrame, holds: pl.DataFrame, windows:
     def shift(moments: pl.Series) -> pl.Series:
         place = line["start"].search_sorted(moments, side="left").cast(pl.Int64) - 1
         low = pl.select(pl.when(place < 0).then(0).otherwise(pl.min_horizontal(reached.gather(place.clip(0)), pl.lit(0)))).to_series()
-        return low + _sum_until(gone, moments)
+        return low + length_until(gone, moments)
 
     return int((shift(windows["end"]) - shift(windows["start"])).sum())

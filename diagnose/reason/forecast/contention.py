@@ -13,10 +13,9 @@ from itertools import pairwise
 import polars as pl
 
 from diagnose.knowledge.forecast import Contention
-from diagnose.measure.contention import covered
 from diagnose.measure.replay.graph import Graph
 from diagnose.measure.replay.path import Times, replay
-from diagnose.model.intervals import merge
+from diagnose.model.intervals import covered, merge
 from diagnose.reason.forecast.changes import ENDS, End
 from diagnose.reason.forecast.wiring import inferred_edges, rebuilt
 
