@@ -173,7 +173,7 @@ def headline(document: Diagnosis) -> str:
 
 
 def _mostly_unexplained(document: Diagnosis) -> bool:
-    """Whether no wall could be shown, compute takes less than half of the step, and waiting that nothing explains more than any other wall."""
+    """Whether no wall is shown, compute takes less than half of the step, and waiting that nothing explains more than any other wall."""
     target = next((one for one in document.walls if one.wall == document.verdict.target_wall), None)
     if target is None or words.VOCABULARY.is_ceiling(target.wall) or (target.share or 0) >= 0.5:  # as in walls.yaml
         return False
