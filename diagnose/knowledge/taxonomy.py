@@ -156,12 +156,13 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class HostCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One family of host API calls. `waits_for`: what a synchronising call waits for."""
+    """One family of host API calls. `waits_for`: what a synchronising call waits for. `compiled`: a long silence before it is compilation."""
 
     id: str
     patterns: tuple[str, ...]
     role: HostRole
     waits_for: Literal["stream", "event", "device"] | None = None
+    compiled: bool = False
 
 
 class HostRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -280,6 +281,10 @@ class HostRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return union(
             [pattern for call in self.calls if call.role == role and waits_for in (None, call.waits_for) for pattern in call.patterns]
         )
+
+    def compiled_pattern(self) -> str:
+        """One pattern for all calls that load what was compiled just before."""
+        return union([pattern for call in self.calls if call.compiled for pattern in call.patterns])
 
     def range_pattern(self, meaning: str) -> str:
         """One pattern for all ranges with a meaning."""

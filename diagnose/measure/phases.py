@@ -51,8 +51,7 @@ def start_up(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> S
         .sort("at")
     )
     uploads = _uploads(work, limits.long_call_ns)
-    found = ((_first_calls(trace, work, rank, rules), False), (_compilations(trace, work, rank, rules), True))
-    costs = pl.concat(frame.with_columns(pl.lit(of).alias("compiles")) for frame, of in found).sort("start", "end")
+    costs = _costs(trace, work, rank, rules)
     ranges = _leading_ranges(trace, placed, rank, rules)
     ends = [*ranges["end"], *_followed(costs["end"], placed, limits.steady_share)]
     behind = placed.filter(pl.col("at") >= max(ends)) if ends else placed.clear()
@@ -159,15 +158,25 @@ def cost_within(costs: pl.DataFrame, start: int, end: int) -> int:
 # ------------------------------------------------------------------------------------------------ what is start-up
 
 
-def _first_calls(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> pl.DataFrame:
-    """Calls that took long where they were made first, and calls that load code or create a context, of the threads that launch here.
+def _costs(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> pl.DataFrame:
+    """The columns of `StartUp.costs`, of the threads that launch here."""
+    threads = work["thread"].drop_nulls().unique()
+    calls = trace.calls.filter((pl.col("rank") == rank) & pl.col("thread").is_in(threads.implode()))
+    found = (
+        (_first_calls(trace, work, calls, rules), False),
+        (_compilations(trace, threads, rank, rules), True),
+        (_compiled_before(trace, calls, rules), True),
+    )
+    return pl.concat(frame.with_columns(pl.lit(of).alias("compiles")) for frame, of in found).sort("start", "end")
+
+
+def _first_calls(trace: Trace, work: pl.DataFrame, calls: pl.DataFrame, rules: HostRules) -> pl.DataFrame:
+    """Calls that took long where they were made first, and calls that load code or create a context.
 
     A launch counts where hardly any launch of its kernel takes long (variants of a kernel share its name) and fewer operations than a queue
     holds were waiting; copies and synchronising calls wait for data and work, and are no first use.
     """
     limits = rules.start_up
-    threads = work["thread"].drop_nulls().unique()
-    calls = trace.calls.filter((pl.col("rank") == rank) & pl.col("thread").is_in(threads.implode()))
     named = trace.names.select(
         pl.col("id").alias("name_id"),
         pl.col("text").alias("name"),
@@ -206,9 +215,26 @@ def _first_calls(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) 
     return pl.concat([found.filter(once).select("start", "end", shown.alias("name")), loading]).unique(["start", "end"]).cast(_COSTS)  # type: ignore[arg-type]
 
 
-def _compilations(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> pl.DataFrame:
+def _compiled_before(trace: Trace, calls: pl.DataFrame, rules: HostRules) -> pl.DataFrame:
+    """Long silences of a thread just before a call that loads code: what it loads was compiled there (Triton, NVRTC), or read."""
+    loads = trace.names.filter(pl.col("text").str.contains(rules.compiled_pattern())).select(
+        pl.col("id").alias("name_id"), pl.format("compilation before {}", "text").alias("name")
+    )
+    if loads.is_empty():
+        return pl.DataFrame(schema=_COSTS)
+    before = pl.col("end").cum_max().shift(1).over("thread")
+    return (
+        calls.sort("start")
+        .with_columns(before.alias("before"))
+        .filter(pl.col("start") - pl.col("before") >= rules.start_up.long_call_ns)
+        .join(loads, on="name_id", how="inner")
+        .select(pl.col("before").alias("start"), pl.col("start").alias("end"), "name")
+        .cast(_COSTS)  # type: ignore[arg-type]
+    )
+
+
+def _compilations(trace: Trace, threads: pl.Series, rank: int, rules: HostRules) -> pl.DataFrame:
     """Long ranges of compilation or of a search for the best kernel, on the threads that launch here."""
-    threads = work["thread"].drop_nulls().unique()
     ids = trace.names.filter(pl.col("text").str.contains(rules.range_pattern("compilation"))).select(
         pl.col("id").alias("text_id"), pl.col("text").alias("name")
     )

@@ -215,3 +215,25 @@ def test_a_program_that_compiles_again_and_again_pays_for_it() -> None:
     assert (facts["recompilation_call"], facts["recompilation_call_ns"]) == ("_compile.compile_inner (dynamo_timed)", 10 * MS)
     assert (facts["first_use_ns"], facts["first_use_call"], facts["first_use_again_step"]) == (0, None, None)
     assert facts["host_gap_excess_ns"] == 2 * 10 // 5  # until the next launch
+
+
+def test_a_long_silence_before_code_is_loaded_is_compilation() -> None:
+    """Two steps of five compile for 9 ms before a call that loads what was made; no range tells so. Another silence is a pause."""
+    starts = (0, 20, 50, 70, 100)
+    items = [
+        run("gemm", (start + at) * MS, (start + at + 1) * MS, max((start + at - 1) * MS + 10, 0)) for start in starts for at in range(20)
+    ]
+    spans = [Span(text=f"step {number}", start=start * MS, end=(start + 19) * MS) for number, start in enumerate(starts)]
+    loads = [call("cuModuleLoadData", at * MS - 500_000, at * MS) for at in (49, 99)]
+    (device,) = scene([*items, *loads], spans).measure()
+    facts = device_facts(device, device_records(device), KNOWLEDGE)
+    assert facts["recompilation_ns"] == 2 * 9 * MS // 5
+    assert facts["recompilation_call"] == "compilation before cuModuleLoadData"
+    (device,) = scene(items, spans).measure()
+    facts = device_facts(device, device_records(device), KNOWLEDGE)
+    assert (facts["recompilation_ns"], facts["host_gap_excess_ns"]) == (0, 2 * (9 * MS + 10) // 5)
+    early = scene([*loop(20 * MS), call("cuModuleLoadData", 10 * MS, 10 * MS + 1), call("cuModuleLoadData", 11 * MS, 11 * MS + 1)])
+    assert [tuple(row) for row in begun(early).costs.iter_rows()] == [
+        (10 * MS, 10 * MS + 1, "cuModuleLoadData", False),
+        (11 * MS, 11 * MS + 1, "cuModuleLoadData", False),
+    ]  # before the first call nothing is known to be silent
