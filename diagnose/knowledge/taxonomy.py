@@ -156,7 +156,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class HostCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One family of host API calls. `waits_for`: what a synchronising call waits for. `compiled`: a long silence before it is compilation."""
+    """One family of host API calls. `waits_for`: what a synchronising call waits for. `compiled`: a silence before it is compilation."""
 
     id: str
     patterns: tuple[str, ...]
