@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -49,8 +50,16 @@ settings.register_profile("deep", max_examples=300, deadline=None, print_blob=Tr
 settings.load_profile("quick")
 
 
+def _heed_signals() -> None:
+    """Programs that tests start have to heed what tests send them, also where this session ignores it (nohup, a shell's background job)."""
+    for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, default)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """The first process of a session makes the folder of simulated runs for all workers."""
+    _heed_signals()
     knowledge.read_once()
     simulated.measure_once()
     if not hasattr(config, "workerinput"):
