@@ -162,6 +162,9 @@ NAMES = {
     "merge_fwd_bwd_kernel": "attention",
     "pre_process_fwd_kernel_merged": "attention",
     "parallel_path_bwd_dq_kernel": "attention",
+    "gated_delta_prepare_kernel": "attention",
+    "void acme::AdaDeltaUpdate<float>(int, float*)": "optimizer",
+    "parallel_concat_backward_kernel": "elementwise",  # what is done in parallel is named beside it
     "sort_chunks_of_tokens_kernel": "dispatch",
     # activation, and the projection that stands over it
     "powglu_bwd_kernel": "activation",
@@ -300,9 +303,15 @@ def test_a_name_that_tells_nothing_is_never_guessed(taxonomy: Taxonomy):
 
 
 @pytest.mark.parametrize(
-    ("name", "bucket"), [("merge_topk_lists_kernel", "router"), ("gate_gemm_bf16_kernel", "router"), ("acme_fp8_split_kernel", "quantize")]
+    ("name", "bucket"),
+    [
+        ("merge_topk_lists_kernel", "router"),
+        ("gate_gemm_bf16_kernel", "router"),
+        ("acme_fp8_split_kernel", "quantize"),
+        ("_kernel_delta_x", "attention"),
+    ],
 )
-def test_a_choice_of_the_largest_a_gate_and_a_format_are_likely_only(taxonomy: Taxonomy, name: str, bucket: str):
+def test_a_choice_of_the_largest_a_gate_a_format_and_a_delta_are_likely_only(taxonomy: Taxonomy, name: str, bucket: str):
     one = describe_all([(name, None)], taxonomy)[0]
     assert (one.bucket, one.weak) == (bucket, True)
     assert describe_all([("fp8_rows_to_float_kernel", None)], taxonomy)[0].weak is False
