@@ -25,6 +25,7 @@ from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.knowledge.templates import capitalised
 from diagnose.model.statistics import median_with_error, t_quantile
 from diagnose.reason.compare import compare
+from diagnose.reason.compare.outcome import besides
 from diagnose.render import units
 from diagnose.render.reports.bisection import story
 from diagnose.render.reports.comparison.story import value
@@ -294,13 +295,17 @@ def _crept(state: State, line: Trend, kind: Kind, unit: str) -> str:
 
 
 def _other_work(culprits: Sequence[Culprit]) -> str:
-    """What a comparison of the captures around a step would be refused for: another amount of work is no other speed."""
-    found = [one.comparison.comparability for one in culprits if one.comparison is not None]
-    said = [mismatch for one in found for mismatch in one.mismatches if mismatch.state == "refused"]
+    """What a comparison of the captures around a step would be refused for, another amount of work being no other speed; else what of the
+    device differs.
+    """
+    found = [one.comparison for one in culprits if one.comparison is not None]
+    said = [mismatch for one in found for mismatch in one.comparability.mismatches if mismatch.state == "refused"]
     if not said:
-        return ""
-    what = said[0].text.partition(":")[0] if said[0].aspect == "kernels" else f"{said[0].name} {said[0].base} → {said[0].new}"
-    return f" Before and after are not the same work, or not captured alike: {what[:1].lower()}{what[1:]}."
+        device = [one for comparison in found for one in comparison.environment if one.kind in {"hardware", "clock"}]
+        return f" {besides(device[:1])}" if device else ""
+    first = said[0].text.partition(":")[0]
+    what = f"{first[:1].lower()}{first[1:]}" if said[0].aspect == "kernels" else f"{said[0].name} {said[0].base} → {said[0].new}"
+    return f" Before and after are not the same work, or not captured alike: {what}."
 
 
 def _steps(culprits: Sequence[Culprit], result: BisectResult, kind: Kind, unit: str) -> str:

@@ -283,7 +283,7 @@ ONE_SLOWER = ({"dense_gemm": 15_000_000, "expert_gemm": 22_600_000, "attention":
     (FUSED, ({**FUSED[0], "elementwise": 17_500_000},) * 4, "Compute in elementwise grew"),  # the norms are as they were
     (COMPUTES, THROTTLED, "GEMMs and attention take 1.06 times as long, all alike and by the same kernels, as they do at a lower clock"),
     (THROTTLED, COMPUTES, "GEMMs and attention take 0.945 times as long, all alike and by the same kernels, as they do at a higher clock"),
-    (COMPUTES, ONE_SLOWER, "Compute in expert gemm grew"),
+    (COMPUTES, ONE_SLOWER, "Compute in expert GEMM grew"),
 )
 def test_a_fusion_that_is_lost_and_a_lower_clock_are_named_before_what_grew(base: Any, new: Any, begins: str) -> None:
     assert run(document(base), document(new)).outcome.moved.startswith(begins)
@@ -295,7 +295,7 @@ def test_other_kernels_are_no_other_clock() -> None:
     new = [kernel(f"{name}_b", cells // 1_000_000, longer.get(name, 1_000_000), bucket=name) for name, cells in COMPUTES[0].items()]
     moved = run(document(COMPUTES, kernels=sequence(base)), document(THROTTLED, kernels=sequence(new))).outcome.moved
     assert "clock" not in moved
-    assert "expert gemm grew" in moved
+    assert "expert GEMM grew" in moved
 
 
 def test_a_kernel_of_which_only_template_arguments_differ_says_which() -> None:
@@ -358,6 +358,29 @@ def test_another_wall_lost_data_and_a_single_step_are_said() -> None:
     assert "1 step against 1" in found.outcome.sentence
     assert "run-to-run noise assumed 1.0 % (not measured), and one step can't show how much steps differ" in found.outcome.sentence
     assert any("Capture several steps" in reason for reason in found.outcome.reasons)
+
+
+def test_a_clock_that_differs_stands_beside_the_verdict() -> None:
+    clocks = [item("highest GPU clock", f"{mhz} MHz", "clock") for mhz in (1980, 1755)]
+    found = run(document(STEPS, environment=clocks[:1]), document(SLOWER, environment=clocks[1:]))
+    assert found.outcome.reasons[0] == "What differs besides the code: highest GPU clock 1980 MHz → 1755 MHz."
+    same = run(document(STEPS, environment=clocks[:1]), document(STEPS, environment=clocks[1:]))
+    assert not [reason for reason in same.outcome.reasons if "besides the code" in reason]
+
+
+def test_a_metric_of_the_whole_capture_asks_for_runs_not_for_steps() -> None:
+    found = run(document(BOTH), document(WORSE), metric="bucket:attention", max_regression=0.01)
+    assert "1 value against 1" in found.outcome.sentence
+    assert any("Capture several runs of both." in reason for reason in found.outcome.reasons)
+    assert found.gate is not None
+    assert found.gate.sentence.endswith("Capture several runs of both.")
+
+
+def test_a_gate_that_is_met_says_what_noise_leaves_possible() -> None:
+    found = run(document(STEPS), document(({"attention": 1_045_000},) * 4), max_regression=0.05)
+    assert found.gate is not None
+    assert found.gate.met
+    assert found.gate.sentence.startswith("The gate is met: +4.5 % is within the 5.0 % that the gate allows, though noise leaves +7.")
 
 
 def test_an_older_document_is_compared_as_far_as_it_goes_and_other_rules_are_said() -> None:
