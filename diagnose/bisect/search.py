@@ -553,8 +553,16 @@ def _stretches(state: State) -> Iterator[ChangePoint]:
         low, high, chance = _widened(state, gap.index, taken)
         taken |= set(range(low, high + 1))
         alone = not state.question.again and not state.lone.isdisjoint((state.gaps[low].left, state.gaps[high].right))
-        if chance >= 1 - state.numbers.step_error.value and not alone:
+        if chance >= 1 - state.numbers.step_error.value and not alone and not _only_a_mishap(state, state.gaps[low], state.gaps[high]):
             yield _change_point(state, state.gaps[low], state.gaps[high])
+
+
+def _only_a_mishap(state: State, first: Gap, last: Gap) -> bool:
+    """Whether one reading alone stands apart in a stretch, and what comes after it differs from what is before it by noise at most."""
+    if state.question.again or not any(first.left < place < last.right for place in state.lone):
+        return False
+    noise = state.noise
+    return abs(last.new - first.base) < t_quantile(state.numbers.step_error.value / 2, noise.freedom) * noise.scale
 
 
 def _widened(state: State, index: int, taken: set[int]) -> tuple[int, int, float]:

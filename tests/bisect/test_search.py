@@ -336,6 +336,20 @@ def test_the_step_of_a_series_is_found(seeds: range) -> None:
     assert seen["right"] == seen.total(), seen
 
 
+def test_one_slow_capture_in_a_short_series_is_no_step() -> None:
+    """What is after it differs from what is before it by noise alone."""
+    for seed in range(60):
+        slow = 2 + seed % 6
+        usual = noisy([100.0] * 10, 0.01, seed)
+
+        def capture(place: int, number: int, slow: int = slow, usual: Capture = usual) -> Measurement:
+            one = usual(place, number)
+            return replace(one, value=one.value * 1.12) if place == slow and one.value is not None else one
+
+        found = series([100.0] * 10, capture)
+        assert not found.found or (found.found[0].before, found.found[0].place) == (0, 9), seed
+
+
 @pytest.mark.parametrize("seeds", [range(8), pytest.param(range(8, 20), marks=pytest.mark.deep)])
 def test_all_steps_of_a_series_are_found(seeds: range) -> None:
     for seed in seeds:
