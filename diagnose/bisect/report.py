@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from diagnose.bisect.log import Criteria, Entry, Header, Line, Log
-from diagnose.bisect.model import Trend, pooled_noise
+from diagnose.bisect.model import Trend, pooled_noise, readings
 from diagnose.bisect.search import Answer, ChangePoint, Next, Reason, State
 from diagnose.document.bisection import SCHEMA, Bisection, BisectResult, Candidate, CandidateState, Culprit, Kind, Trial
 from diagnose.document.comparison import Comparison
@@ -149,7 +149,7 @@ def _candidate(header: Header, state: State, answer: Answer, place: int) -> Cand
     value = median_of(state, place)
     low = high = None
     if value is not None:
-        found = next(one for one in state.measured if one.place == place)
+        found = next((one for one in state.measured if one.place == place), readings(place, state.values[place]))
         reach = t_quantile(0.025, state.noise.freedom) * state.noise.scale / math.sqrt(found.count)
         low, high = (rounded(state.transform.back(found.mean + sign * reach)) for sign in (-1, 1))
     tried = len(state.raw.get(place, ()))
@@ -163,7 +163,12 @@ def _standing(state: State, answer: Answer, place: int) -> CandidateState:
         return "skipped" if place in state.exhausted else "untested"
     if answer.ends == "alike" and place in (0, state.last):
         return "good"
-    if answer.ends != "differ" or answer.creeping is not None or any(one.before < place < one.place for one in answer.found):
+    if (
+        answer.ends != "differ"
+        or answer.creeping is not None
+        or place in state.aside
+        or any(one.before < place < one.place for one in answer.found)
+    ):
         return "cannot_tell"
     index = next(index for index, one in enumerate(state.measured) if one.place == place)
     level, levels = state.posterior.level_of(index), state.posterior.levels
@@ -256,7 +261,8 @@ def _sentence(
         why = next((trial.text for trial in reversed(trials) if trial.candidate == answer.missing), "")
         label = story.short(header.experiment.entries[answer.missing].label)
         again = f" To try it again: diagnose bisect --resume --retry {label}" if header.experiment.command else ""
-        return f"The {end} end, {label}, gives no value, so nothing was searched. {why}".rstrip() + again
+        closed = f" {why}" if not why or why.endswith((".", "!", "?")) else f" {why}."
+        return f"The {end} end, {label}, gives no value, so nothing was searched.{closed}".rstrip() + again
     nothing = "Nothing between them was run." if header.experiment.command else "No step was found between them."
     if answer.ends == "alike":
         return f"The two ends are alike: {metric} differs by {_interval(state)}. {nothing}"
@@ -273,8 +279,8 @@ def _sentence(
 
 def _likeliest(header: Header, state: State, answer: Answer, unit: str) -> str:
     """Where a step lies more likely than not, though not surely enough to be named; empty where single captures are all that speaks."""
-    gap = max(state.gaps, key=lambda gap: gap.chance, default=None)
-    if gap is None or gap.chance < _MORE_LIKELY or gap.right > gap.left + 1 or answer.lone or answer.small or len(state.measured) < 3:
+    gap, standing = max(state.gaps, key=lambda gap: gap.chance, default=None), set(answer.lone) - state.aside
+    if gap is None or gap.chance < _MORE_LIKELY or gap.right > gap.left + 1 or standing or answer.small or len(state.measured) < 3:
         return ""
     label = story.short(header.experiment.entries[gap.right].label)
     base, new = (value(state.transform.back(level), unit) for level in (gap.base, gap.new))
@@ -325,8 +331,8 @@ def _steps(culprits: Sequence[Culprit], result: BisectResult, kind: Kind, unit: 
 
 
 def _why_not(header: Header, answer: Answer, state: State) -> str:
-    if answer.lone:
-        names = ", ".join(story.short(header.experiment.entries[place].label) for place in answer.lone[:5])
+    if standing := [place for place in answer.lone if place not in state.aside]:
+        names = ", ".join(story.short(header.experiment.entries[place].label) for place in standing[:5])
         return f"only single captures stand apart ({names}), and one capture can't tell a change from a mishap"
     if answer.small:
         least = math.expm1(state.smallest) if state.transform.logarithmic else state.smallest
@@ -388,8 +394,9 @@ def _notes(header: Header, state: State, answer: Answer, lines: Sequence[Line], 
         where = f"after {story.short(entries[one.before].label)}, not later than {story.short(entries[one.place].label)}"
         yield f"A smaller step, {units.signed_percent(size)}, lies {where}; it was not searched (--smallest-step)."
     for place in answer.lone:
-        name = f"{story.short(entries[place].label)} alone differs from its neighbours ({value(state.raw[place][0], unit)})"
-        yield f"{name}; one capture can't tell a change from a mishap."
+        from_ = "the two before and the two after it" if place in state.aside else "its neighbours"
+        name = f"{story.short(entries[place].label)} alone differs from {from_} ({value(state.raw[place][0], unit)})"
+        yield f"{name}{' and is left out' if place in state.aside else ''}; one capture can't tell a change from a mishap."
     yield from _inner(lines)
 
 

@@ -24,6 +24,7 @@ from diagnose.bisect.model import (
     Posterior,
     Readings,
     Trend,
+    apart,
     change_points,
     discordant,
     flaky,
@@ -170,11 +171,20 @@ class State:
 
     @cached_property
     def measured(self) -> tuple[Readings, ...]:
-        """What was measured, in the order of the candidates."""
+        """What was measured, in the order of the candidates, without what is left out."""
         return tuple(
             readings(place, [value for index, value in enumerate(values) if index not in self.flaky.get(place, ())])
             for place, values in self.values.items()
+            if place not in self.aside
         )
+
+    @cached_property
+    def aside(self) -> frozenset[int]:
+        """Candidates of a series whose only reading is far from those around it: one capture can't tell a change from a mishap."""
+        if self.question.again:
+            return frozenset()
+        places, numbers = list(self.values), [found[0] for found in self.values.values()]
+        return frozenset(places[index] for index in apart(numbers, self.prior, self.numbers.flaky_error.value))
 
     @cached_property
     def noise(self) -> Noise:
@@ -540,7 +550,7 @@ def _answer(state: State) -> Answer:
         for gap in state.gaps
         if gap.chance >= _LIKELY and gap.jump < state.smallest and gap.left not in inside
     )
-    lone = () if state.question.again else tuple(sorted(state.lone))
+    lone = () if state.question.again else tuple(sorted(state.lone | state.aside))
     return Answer(ends="differ", found=tuple(sorted(found, key=lambda one: one.before)), small=small, lone=lone)
 
 
