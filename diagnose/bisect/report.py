@@ -265,10 +265,13 @@ def _sentence(
         return f"The {end} end, {label}, gives no value, so nothing was searched.{closed}".rstrip() + again
     nothing = "Nothing between them was run." if header.experiment.command else "No step was found between them."
     if answer.ends == "alike":
-        return f"The two ends are alike: {metric} differs by {_interval(state)}. {nothing}"
+        limit = state.question.limit
+        alike = "are alike" if limit is None else f"differ by no more than the {units.percent(limit)} that are allowed"
+        return f"The two ends {alike}: {metric} differs by {_interval(state)}. {nothing}"
     if answer.ends == "open":
-        likely = _likeliest(header, state, answer, unit)
-        return f"Whether the ends differ is open: {metric} differs by {_interval(state)}, {_noise_words(state)}. {likely or nothing}"
+        likely, (low, _, high) = _likeliest(header, state, answer, unit), _bounds(state)
+        open_ = "The ends are likely to differ, but not beyond doubt" if low > 0 or high < 0 else "Whether the ends differ is open"
+        return f"{open_}: {metric} differs by {_interval(state)}, {_noise_words(state)}. {likely or nothing}"
     if answer.creeping is not None:
         return f"{capitalised(metric)} {_crept(state, answer.creeping, header.experiment.mode, unit)}."
     if result == "cannot_tell":
@@ -340,12 +343,17 @@ def _why_not(header: Header, answer: Answer, state: State) -> str:
     return f"the captures contradict each other, {_noise_words(state)}"
 
 
-def _interval(state: State) -> str:
-    """The difference of the ends with its 95 % interval, relative to the good one."""
+def _bounds(state: State) -> tuple[float, float, float]:
+    """The difference of the ends, transformed, between the bounds of its 95 % interval."""
     good, bad = state.sides
     pooled = pooled_noise((good, bad), state.prior)
     reach = t_quantile(0.025, pooled.freedom) * pooled.scale * math.sqrt(1 / good.count + 1 / bad.count)
-    low, middle, high = (_relative(state, state.difference + sign * reach) for sign in (-1, 0, 1))
+    return state.difference - reach, state.difference, state.difference + reach
+
+
+def _interval(state: State) -> str:
+    """The difference of the ends with its 95 % interval, relative to the good one."""
+    low, middle, high = (_relative(state, one) for one in _bounds(state))
     return f"{middle} (95 % interval {low} to {high})"
 
 
