@@ -413,6 +413,13 @@ def _inner(lines: Sequence[Line]) -> Iterator[str]:
     whole = [line for line in lines if line.trial.state == "measured" and line.trial.text]
     if whole:
         yield f"{units.plural(len(whole), 'capture')} could not be cut into steps; the values are of whole captures."
+    others = sorted({line.rank for line in lines if line.rank is not None})
+    if others:
+        captures = units.plural(sum(line.rank is not None for line in lines), "capture")
+        yield (
+            f"{captures} {'is' if captures.startswith('1 ') else 'are'} of rank {', '.join(map(str, others))}, not of the first one's rank: ranks "
+            "of one job need not take equally long."
+        )
     singles = [line for line in lines if len(line.trial.values) == 1 and not line.trial.text]
     if singles:
         yield f"{units.plural(len(singles), 'capture')} gave one value each, so the spread inside them is not known."

@@ -16,10 +16,11 @@ from typing import cast
 import pytest
 from msgspec import structs
 
-from diagnose.bisect.log import Entry, Header, Line
+from diagnose.bisect.log import Entry, Experiment, Header, Line, SearchFolder
 from diagnose.bisect.model import load_numbers
-from diagnose.bisect.report import _duration, _sentence, _steps
+from diagnose.bisect.report import _duration, _inner, _sentence, _steps
 from diagnose.bisect.search import Answer, Measurement, Question, State, advise
+from diagnose.bisect.trial import TraceOptions, Trials
 from diagnose.cli import main
 from diagnose.commands.bisect import Search, _from_gate
 from diagnose.document import diagnosis
@@ -117,6 +118,25 @@ def test_what_is_said_of_ends_that_do_not_surely_differ(values: Sequence[float],
     entries = tuple(Entry(label=f"n{place}", subject="", item="") for place in range(len(values)))
     header = SimpleNamespace(experiment=SimpleNamespace(metric="step_time", command=(), mode="traces", entries=entries))
     assert _sentence(cast("Header", header), state, answer, "cannot_tell", (), "ns", ()).startswith(begins)
+
+
+def test_captures_of_another_rank_than_the_first_are_told(tmp_path: Path) -> None:
+    folder = SearchFolder(tmp_path)
+    folder.make()
+    entries = tuple(Entry(label=f"n{place}", subject="", item="") for place in range(3))
+    trials = Trials(
+        experiment=Experiment(mode="traces", entries=entries, metric="step_time"),
+        folder=folder,
+        options=TraceOptions(),
+        rules=load_comparison_rules(),
+        lock=0,
+        work=tmp_path,
+    )
+    steps = ({"attention": 1_000_000},) * 4
+    lines = [trials.measured(place, place, document(steps, ranks=ranks, rank=ranks[0])) for place, ranks in enumerate(((0,), (0, 5), (5,)))]
+    assert [one.rank for one in lines] == [None, None, 5]
+    (note,) = _inner(lines)
+    assert note == "1 capture is of rank 5, not of the first one's rank: ranks of one job need not take equally long."
 
 
 @for_each("seconds, text", (0.2, "1 s"), (89.4, "89 s"), (90, "2 min"), (5399, "90 min"), (5400, "1.5 h"), (8820, "2.5 h"))
