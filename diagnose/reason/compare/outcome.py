@@ -173,12 +173,12 @@ def besides(around: Sequence[EnvironmentChange], settings: Sequence[SettingChang
     """What differs besides the code, the device first: it may be the cause, and a reader has to know it; empty where nothing does."""
     device = [one for one in around if one.kind in {"hardware", "clock"}]
     every: list[EnvironmentChange | SettingChange] = [*device, *settings, *(one for one in around if one not in device)]
-    said = [f"{one.name} {_told(one.base)} → {_told(one.new)}" for one in every[:_SHOWN]]
+    said = [f"{one.name} {_shortened(one.base)} → {_shortened(one.new)}" for one in every[:_SHOWN]]
     more = f"; and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
     return f"What differs besides the code: {'; '.join(said)}{more}." if said else ""
 
 
-def _told(text: str | None) -> str:
+def _shortened(text: str | None) -> str:
     if text is None:
         return "(not there)"
     return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
