@@ -300,7 +300,7 @@ def _power(effect: Effect, allowed: float) -> str:
     if effect.smallest is None:
         return ""
     if effect.result == "no_change":
-        return f" A change of {percent(effect.smallest)} or more would have shown in four of five such comparisons."
+        return f" A change of {percent(effect.smallest)} or more would have shown in four of five such comparisons; a smaller one may be there."
     likely = ""
     if effect.low is not None and effect.high is not None and (effect.low > 0 or effect.high < 0):
         likely = (

@@ -364,6 +364,9 @@ def test_a_clock_that_differs_stands_beside_the_verdict() -> None:
     clocks = [item("highest GPU clock", f"{mhz} MHz", "clock") for mhz in (1980, 1755)]
     found = run(document(STEPS, environment=clocks[:1]), document(SLOWER, environment=clocks[1:]))
     assert found.outcome.reasons[0] == "What differs besides the code: highest GPU clock 1980 MHz → 1755 MHz."
+    alike = run(document(STEPS), document(({"attention": 1_019_000},) * 4)).outcome.sentence
+    assert alike.startswith("Between these two captures the step did not change beyond noise: 1.00 → 1.02 ms")
+    assert alike.endswith("in four of five such comparisons; a smaller one may be there.")
     same = run(document(STEPS, environment=clocks[:1]), document(STEPS, environment=clocks[1:]))
     assert not [reason for reason in same.outcome.reasons if "besides the code" in reason]
 
