@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from diagnose.document.device import Communication
-from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, LedgerEntry, NotAssessed, WallBound, Where
+from diagnose.document.diagnosis import Change, Diagnosis, Fact, Finding, Fix, LedgerEntry, NotAssessed, WallBound, Where
 from diagnose.document.encoding import encode
 from diagnose.errors import RuleFileError
 from diagnose.knowledge.comparison import parse_limits
@@ -305,6 +305,15 @@ def test_a_kernel_of_which_only_template_arguments_differ_says_which() -> None:
     )
     new = document(({"attention": 13_000_000},) * 4, kernels=sequence([kernel(name.format(64), 10, 1_300_000), kernel("flash_fwd", 10, 9)]))
     assert "mostly cutlass::device_kernel<…> with other template arguments (128 → 64)." in run(base, new).outcome.moved
+
+
+@for_each(
+    "calls, said", (0, "Synchronising calls hold compute up, which they did not."), (1, "Synchronising calls hold compute up longer.")
+)
+def test_synchronising_calls_that_were_there_before_are_no_new_ones(calls: int, said: str) -> None:
+    before = document(STEPS, facts={"sync_calls_per_step": Fact(value=calls, unit="count", status="measured")})
+    slower = structs.replace(document(SLOWER), findings=(finding("host-synchronisation", wall="host_overhead"),))
+    assert run(before, slower).outcome.moved.startswith(said)
 
 
 def test_another_number_of_micro_batches_is_said_first() -> None:
