@@ -38,7 +38,6 @@ class NoiseLimits(Strict, frozen=True, kw_only=True):
     run_noise: Number
     count_noise: Number
     noise_weight: Number
-    contradiction: Number
     single_step: Number
     lone_error: Number
     lone_change: Number

@@ -309,9 +309,9 @@ def _between(numbers: tuple[Sequence[float], Sequence[float]], within: _Within, 
 
 
 def _held_together(squares: float, freedom: int, assumed: float, limits: NoiseLimits) -> tuple[float, float]:
-    """The squared noise by what few runs show and what is `assumed` (squared), with its freedom; by runs that contradict it alone."""
-    weight = 0.0 if squares > limits.contradiction.value**2 * freedom * assumed else limits.noise_weight.value
-    return (weight * assumed + squares) / (weight + freedom), weight + freedom
+    """The squared noise by few runs and by what is `assumed` (squared too), which never lowers what the runs show; and its freedom."""
+    weight = limits.noise_weight.value
+    return max((weight * assumed + squares) / (weight + freedom), squares / freedom), weight + freedom
 
 
 # --- the interval -----------------------------------------------------------------------------------------------------
