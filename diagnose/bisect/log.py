@@ -90,12 +90,16 @@ class Header(Struct, frozen=True, kw_only=True, tag="header", tag_field="line"):
 
 
 class Line(Struct, frozen=True, kw_only=True, tag="trial", tag_field="line"):
-    """One trial, how long it took (for the estimate alone), and what its values are: their unit, and whether more is worse."""
+    """One trial, how long it took (for the estimate alone), and what its values are: their unit, and whether more is worse.
+
+    `rank`: of which rank they are, where the capture does not hold that of the first one; else None.
+    """
 
     trial: Trial
     seconds: float
     unit: str = ""
     larger_is_worse: bool = True
+    rank: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

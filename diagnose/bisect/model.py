@@ -11,7 +11,7 @@ from statistics import linear_regression, median, median_low
 from msgspec import Struct
 
 from diagnose.knowledge.data import checked, converted, packaged
-from diagnose.model.statistics import MAD, t_tail
+from diagnose.model.statistics import MAD, t_quantile, t_tail
 
 _FILE = "bisection.yaml"
 
@@ -54,6 +54,7 @@ def load_numbers() -> Numbers:
         return converted(packaged(_FILE), Numbers)
 
 
+_AROUND = 2  # readings on either side that a single one is held against
 _MAD_FREEDOM = 0.37  # degrees of freedom that a median absolute deviation is worth, per deviation, for normal values
 _BEAM = 24  # sets of change points from which larger ones are grown
 _MOST = 10  # change points of one set
@@ -143,6 +144,25 @@ def flaky(values: Values, prior: Noise, error: float) -> dict[int, tuple[int, ..
 def _distance(mine: Sequence[float], kept: Sequence[int], index: int, usual: Noise) -> float:
     fellows = [mine[other] for other in kept if other != index]
     return abs(mine[index] - math.fsum(fellows) / len(fellows)) / (usual.scale * math.sqrt(1 + 1 / len(fellows)))
+
+
+def apart(numbers: Sequence[float], prior: Noise, error: float) -> tuple[int, ...]:
+    """Of single readings in a row, those that lie above all of the two before and the two after them, or below all, by more than noise.
+
+    The noise is that of neighbours' differences as most of them show it, which steps do not raise.
+    """
+    differences = sorted(abs(new - old) for old, new in pairwise(numbers))
+    if len(numbers) < 2 * _AROUND + 1:
+        return ()
+    freedom = _MAD_FREEDOM * len(differences)
+    usual = max(prior.scale, MAD * median(differences) / math.sqrt(2))
+    reach = t_quantile(error / 2, prior.freedom + freedom) * usual * math.sqrt(2)
+    found = []
+    for index in range(_AROUND, len(numbers) - _AROUND):
+        around = (*numbers[index - _AROUND : index], *numbers[index + 1 : index + _AROUND + 1])
+        if numbers[index] > max(around) + reach or numbers[index] < min(around) - reach:
+            found.append(index)
+    return tuple(found)
 
 
 def discordant(values: Values, prior: Noise, error: float) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from diagnose.bisect.log import Criteria, Entry, Header, Line, Log
-from diagnose.bisect.model import Trend, pooled_noise
+from diagnose.bisect.model import Trend, pooled_noise, readings
 from diagnose.bisect.search import Answer, ChangePoint, Next, Reason, State
 from diagnose.document.bisection import SCHEMA, Bisection, BisectResult, Candidate, CandidateState, Culprit, Kind, Trial
 from diagnose.document.comparison import Comparison
@@ -25,6 +25,7 @@ from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.knowledge.templates import capitalised
 from diagnose.model.statistics import median_with_error, t_quantile
 from diagnose.reason.compare import compare
+from diagnose.reason.compare.outcome import besides
 from diagnose.render import units
 from diagnose.render.reports.bisection import story
 from diagnose.render.reports.comparison.story import value
@@ -148,7 +149,7 @@ def _candidate(header: Header, state: State, answer: Answer, place: int) -> Cand
     value = median_of(state, place)
     low = high = None
     if value is not None:
-        found = next(one for one in state.measured if one.place == place)
+        found = next((one for one in state.measured if one.place == place), readings(place, state.values[place]))
         reach = t_quantile(0.025, state.noise.freedom) * state.noise.scale / math.sqrt(found.count)
         low, high = (rounded(state.transform.back(found.mean + sign * reach)) for sign in (-1, 1))
     tried = len(state.raw.get(place, ()))
@@ -162,7 +163,12 @@ def _standing(state: State, answer: Answer, place: int) -> CandidateState:
         return "skipped" if place in state.exhausted else "untested"
     if answer.ends == "alike" and place in (0, state.last):
         return "good"
-    if answer.ends != "differ" or answer.creeping is not None or any(one.before < place < one.place for one in answer.found):
+    if (
+        answer.ends != "differ"
+        or answer.creeping is not None
+        or place in state.aside
+        or any(one.before < place < one.place for one in answer.found)
+    ):
         return "cannot_tell"
     index = next(index for index, one in enumerate(state.measured) if one.place == place)
     level, levels = state.posterior.level_of(index), state.posterior.levels
@@ -255,13 +261,17 @@ def _sentence(
         why = next((trial.text for trial in reversed(trials) if trial.candidate == answer.missing), "")
         label = story.short(header.experiment.entries[answer.missing].label)
         again = f" To try it again: diagnose bisect --resume --retry {label}" if header.experiment.command else ""
-        return f"The {end} end, {label}, gives no value, so nothing was searched. {why}".rstrip() + again
+        closed = f" {why}" if not why or why.endswith((".", "!", "?")) else f" {why}."
+        return f"The {end} end, {label}, gives no value, so nothing was searched.{closed}".rstrip() + again
     nothing = "Nothing between them was run." if header.experiment.command else "No step was found between them."
     if answer.ends == "alike":
-        return f"The two ends are alike: {metric} differs by {_interval(state)}. {nothing}"
+        limit = state.question.limit
+        alike = "are alike" if limit is None else f"differ by no more than the {units.percent(limit)} that are allowed"
+        return f"The two ends {alike}: {metric} differs by {_interval(state)}. {nothing}"
     if answer.ends == "open":
-        likely = _likeliest(header, state, answer, unit)
-        return f"Whether the ends differ is open: {metric} differs by {_interval(state)}, {_noise_words(state)}. {likely or nothing}"
+        likely, (low, _, high) = _likeliest(header, state, answer, unit), _bounds(state)
+        open_ = "The ends are likely to differ, but not beyond doubt" if low > 0 or high < 0 else "Whether the ends differ is open"
+        return f"{open_}: {metric} differs by {_interval(state)}, {_noise_words(state)}. {likely or nothing}"
     if answer.creeping is not None:
         return f"{capitalised(metric)} {_crept(state, answer.creeping, header.experiment.mode, unit)}."
     if result == "cannot_tell":
@@ -272,8 +282,8 @@ def _sentence(
 
 def _likeliest(header: Header, state: State, answer: Answer, unit: str) -> str:
     """Where a step lies more likely than not, though not surely enough to be named; empty where single captures are all that speaks."""
-    gap = max(state.gaps, key=lambda gap: gap.chance, default=None)
-    if gap is None or gap.chance < _MORE_LIKELY or gap.right > gap.left + 1 or answer.lone or answer.small or len(state.measured) < 3:
+    gap, standing = max(state.gaps, key=lambda gap: gap.chance, default=None), set(answer.lone) - state.aside
+    if gap is None or gap.chance < _MORE_LIKELY or gap.right > gap.left + 1 or standing or answer.small or len(state.measured) < 3:
         return ""
     label = story.short(header.experiment.entries[gap.right].label)
     base, new = (value(state.transform.back(level), unit) for level in (gap.base, gap.new))
@@ -294,13 +304,17 @@ def _crept(state: State, line: Trend, kind: Kind, unit: str) -> str:
 
 
 def _other_work(culprits: Sequence[Culprit]) -> str:
-    """What a comparison of the captures around a step would be refused for: another amount of work is no other speed."""
-    found = [one.comparison.comparability for one in culprits if one.comparison is not None]
-    said = [mismatch for one in found for mismatch in one.mismatches if mismatch.state == "refused"]
+    """What a comparison of the captures around a step would be refused for, another amount of work being no other speed; else what of the
+    device differs.
+    """
+    found = [one.comparison for one in culprits if one.comparison is not None]
+    said = [mismatch for one in found for mismatch in one.comparability.mismatches if mismatch.state == "refused"]
     if not said:
-        return ""
-    what = said[0].text.partition(":")[0] if said[0].aspect == "kernels" else f"{said[0].name} {said[0].base} → {said[0].new}"
-    return f" Before and after are not the same work, or not captured alike: {what[:1].lower()}{what[1:]}."
+        device = [one for comparison in found for one in comparison.environment if one.kind in {"hardware", "clock"}]
+        return f" {besides(device[:1])}" if device else ""
+    first = said[0].text.partition(":")[0]
+    what = f"{first[:1].lower()}{first[1:]}" if said[0].aspect == "kernels" else f"{said[0].name} {said[0].base} → {said[0].new}"
+    return f" Before and after are not the same work, or not captured alike: {what}."
 
 
 def _steps(culprits: Sequence[Culprit], result: BisectResult, kind: Kind, unit: str) -> str:
@@ -320,8 +334,8 @@ def _steps(culprits: Sequence[Culprit], result: BisectResult, kind: Kind, unit: 
 
 
 def _why_not(header: Header, answer: Answer, state: State) -> str:
-    if answer.lone:
-        names = ", ".join(story.short(header.experiment.entries[place].label) for place in answer.lone[:5])
+    if standing := [place for place in answer.lone if place not in state.aside]:
+        names = ", ".join(story.short(header.experiment.entries[place].label) for place in standing[:5])
         return f"only single captures stand apart ({names}), and one capture can't tell a change from a mishap"
     if answer.small:
         least = math.expm1(state.smallest) if state.transform.logarithmic else state.smallest
@@ -329,12 +343,17 @@ def _why_not(header: Header, answer: Answer, state: State) -> str:
     return f"the captures contradict each other, {_noise_words(state)}"
 
 
-def _interval(state: State) -> str:
-    """The difference of the ends with its 95 % interval, relative to the good one."""
+def _bounds(state: State) -> tuple[float, float, float]:
+    """The difference of the ends, transformed, between the bounds of its 95 % interval."""
     good, bad = state.sides
     pooled = pooled_noise((good, bad), state.prior)
     reach = t_quantile(0.025, pooled.freedom) * pooled.scale * math.sqrt(1 / good.count + 1 / bad.count)
-    low, middle, high = (_relative(state, state.difference + sign * reach) for sign in (-1, 0, 1))
+    return state.difference - reach, state.difference, state.difference + reach
+
+
+def _interval(state: State) -> str:
+    """The difference of the ends with its 95 % interval, relative to the good one."""
+    low, middle, high = (_relative(state, one) for one in _bounds(state))
     return f"{middle} (95 % interval {low} to {high})"
 
 
@@ -383,8 +402,9 @@ def _notes(header: Header, state: State, answer: Answer, lines: Sequence[Line], 
         where = f"after {story.short(entries[one.before].label)}, not later than {story.short(entries[one.place].label)}"
         yield f"A smaller step, {units.signed_percent(size)}, lies {where}; it was not searched (--smallest-step)."
     for place in answer.lone:
-        name = f"{story.short(entries[place].label)} alone differs from its neighbours ({value(state.raw[place][0], unit)})"
-        yield f"{name}; one capture can't tell a change from a mishap."
+        from_ = "the two before and the two after it" if place in state.aside else "its neighbours"
+        name = f"{story.short(entries[place].label)} alone differs from {from_} ({value(state.raw[place][0], unit)})"
+        yield f"{name}{' and is left out' if place in state.aside else ''}; one capture can't tell a change from a mishap."
     yield from _inner(lines)
 
 
@@ -393,6 +413,13 @@ def _inner(lines: Sequence[Line]) -> Iterator[str]:
     whole = [line for line in lines if line.trial.state == "measured" and line.trial.text]
     if whole:
         yield f"{units.plural(len(whole), 'capture')} could not be cut into steps; the values are of whole captures."
+    others = sorted({line.rank for line in lines if line.rank is not None})
+    if others:
+        captures = units.plural(sum(line.rank is not None for line in lines), "capture")
+        yield (
+            f"{captures} {'is' if captures.startswith('1 ') else 'are'} of rank {', '.join(map(str, others))}, not of the first one's rank: ranks "
+            "of one job need not take equally long."
+        )
     singles = [line for line in lines if len(line.trial.values) == 1 and not line.trial.text]
     if singles:
         yield f"{units.plural(len(singles), 'capture')} gave one value each, so the spread inside them is not known."

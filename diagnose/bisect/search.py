@@ -24,6 +24,7 @@ from diagnose.bisect.model import (
     Posterior,
     Readings,
     Trend,
+    apart,
     change_points,
     discordant,
     flaky,
@@ -170,11 +171,20 @@ class State:
 
     @cached_property
     def measured(self) -> tuple[Readings, ...]:
-        """What was measured, in the order of the candidates."""
+        """What was measured, in the order of the candidates, without what is left out."""
         return tuple(
             readings(place, [value for index, value in enumerate(values) if index not in self.flaky.get(place, ())])
             for place, values in self.values.items()
+            if place not in self.aside
         )
+
+    @cached_property
+    def aside(self) -> frozenset[int]:
+        """Candidates of a series whose only reading is far from those around it: one capture can't tell a change from a mishap."""
+        if self.question.again:
+            return frozenset()
+        places, numbers = list(self.values), [found[0] for found in self.values.values()]
+        return frozenset(places[index] for index in apart(numbers, self.prior, self.numbers.flaky_error.value))
 
     @cached_property
     def noise(self) -> Noise:
@@ -540,7 +550,7 @@ def _answer(state: State) -> Answer:
         for gap in state.gaps
         if gap.chance >= _LIKELY and gap.jump < state.smallest and gap.left not in inside
     )
-    lone = () if state.question.again else tuple(sorted(state.lone))
+    lone = () if state.question.again else tuple(sorted(state.lone | state.aside))
     return Answer(ends="differ", found=tuple(sorted(found, key=lambda one: one.before)), small=small, lone=lone)
 
 
@@ -553,8 +563,16 @@ def _stretches(state: State) -> Iterator[ChangePoint]:
         low, high, chance = _widened(state, gap.index, taken)
         taken |= set(range(low, high + 1))
         alone = not state.question.again and not state.lone.isdisjoint((state.gaps[low].left, state.gaps[high].right))
-        if chance >= 1 - state.numbers.step_error.value and not alone:
+        if chance >= 1 - state.numbers.step_error.value and not alone and not _only_a_mishap(state, state.gaps[low], state.gaps[high]):
             yield _change_point(state, state.gaps[low], state.gaps[high])
+
+
+def _only_a_mishap(state: State, first: Gap, last: Gap) -> bool:
+    """Whether one reading alone stands apart in a stretch, and what comes after it differs from what is before it by noise at most."""
+    if state.question.again or not any(first.left < place < last.right for place in state.lone):
+        return False
+    noise = state.noise
+    return abs(last.new - first.base) < t_quantile(state.numbers.step_error.value / 2, noise.freedom) * noise.scale
 
 
 def _widened(state: State, index: int, taken: set[int]) -> tuple[int, int, float]:

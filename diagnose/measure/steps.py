@@ -460,6 +460,8 @@ def _drop_unsteady(
 ) -> tuple[pl.DataFrame, tuple[Dropped, ...]]:
     """Windows without warm-up, CUDA graph capture, and what the capture's edges cut; if nothing would be left, all of them."""
     reasons = _cut(work, windows)
+    if windows.height > 1 and any(entry.code == "cut_file" for entry in trace.ledger.entries):
+        reasons.setdefault(int(windows["index"][-1]), "the file was cut off in it: what it launched may be missing")
     if start_up is not None:
         for index, name in under_start_up(work, windows, start_up.ranges).items():
             reasons.setdefault(index, f"inside the range {name!r}: start-up")

@@ -6,15 +6,21 @@ import json
 import re
 import shutil
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from msgspec import structs
 
-from diagnose.bisect.log import Line
-from diagnose.bisect.report import _duration, _steps
+from diagnose.bisect.log import Entry, Experiment, Header, Line, SearchFolder
+from diagnose.bisect.model import load_numbers
+from diagnose.bisect.report import _duration, _inner, _sentence, _steps
+from diagnose.bisect.search import Answer, Measurement, Question, State, advise
+from diagnose.bisect.trial import TraceOptions, Trials
 from diagnose.cli import main
 from diagnose.commands.bisect import Search, _from_gate
 from diagnose.document import diagnosis
@@ -95,6 +101,42 @@ def test_the_sentence_of_several_steps_names_each() -> None:
         "stepped 2 times: 10.000 ms to 12.000 ms (+20.0 %) with commit aaaaaaaaaaaa “one”; "
         "12.000 ms to 18.000 ms (+50.0 %) with one of 2 commits after aaaaaaaaaaaa up to bbbbbbbbbbbb"
     )
+
+
+@for_each(
+    "values, limit, begins",
+    ((100.0, 100.1, 105.0, 105.1), 0.1, "The two ends differ by no more than the 10.0 % that are allowed: step time differs by +5.0 %"),
+    ((100.0, 100.1, 100.2, 100.1, 100.0, 100.2), None, "The two ends are alike: step time differs by 0.0 %"),
+    ((100.0, 110.0), None, "The ends are likely to differ, but not beyond doubt: step time differs by +10.0 %"),
+    ((100.0, 101.0), None, "Whether the ends differ is open: step time differs by +1.0 %"),
+)
+def test_what_is_said_of_ends_that_do_not_surely_differ(values: Sequence[float], limit: float | None, begins: str) -> None:
+    taken = [Measurement(place, value, 0.0) for place, value in enumerate(values)]
+    state = State(Question(count=len(values), repeats=10, again=False, limit=limit), load_numbers(), taken)
+    answer = advise(state)
+    assert isinstance(answer, Answer)
+    entries = tuple(Entry(label=f"n{place}", subject="", item="") for place in range(len(values)))
+    header = SimpleNamespace(experiment=SimpleNamespace(metric="step_time", command=(), mode="traces", entries=entries))
+    assert _sentence(cast("Header", header), state, answer, "cannot_tell", (), "ns", ()).startswith(begins)
+
+
+def test_captures_of_another_rank_than_the_first_are_told(tmp_path: Path) -> None:
+    folder = SearchFolder(tmp_path)
+    folder.make()
+    entries = tuple(Entry(label=f"n{place}", subject="", item="") for place in range(3))
+    trials = Trials(
+        experiment=Experiment(mode="traces", entries=entries, metric="step_time"),
+        folder=folder,
+        options=TraceOptions(),
+        rules=load_comparison_rules(),
+        lock=0,
+        work=tmp_path,
+    )
+    steps = ({"attention": 1_000_000},) * 4
+    lines = [trials.measured(place, place, document(steps, ranks=ranks, rank=ranks[0])) for place, ranks in enumerate(((0,), (0, 5), (5,)))]
+    assert [one.rank for one in lines] == [None, None, 5]
+    (note,) = _inner(lines)
+    assert note == "1 capture is of rank 5, not of the first one's rank: ranks of one job need not take equally long."
 
 
 @for_each("seconds, text", (0.2, "1 s"), (89.4, "89 s"), (90, "2 min"), (5399, "90 min"), (5400, "1.5 h"), (8820, "2.5 h"))

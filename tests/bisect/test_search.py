@@ -336,6 +336,36 @@ def test_the_step_of_a_series_is_found(seeds: range) -> None:
     assert seen["right"] == seen.total(), seen
 
 
+def test_one_slow_capture_in_a_short_series_is_no_step() -> None:
+    """What is after it differs from what is before it by noise alone."""
+    for seed in range(60):
+        slow = 2 + seed % 6
+        usual = noisy([100.0] * 10, 0.01, seed)
+
+        def capture(place: int, number: int, slow: int = slow, usual: Capture = usual) -> Measurement:
+            one = usual(place, number)
+            return replace(one, value=one.value * 1.12) if place == slow and one.value is not None else one
+
+        found = series([100.0] * 10, capture)
+        assert not found.found or (found.found[0].before, found.found[0].place) == (0, 9), seed
+
+
+def test_a_step_is_found_beside_slow_captures_which_are_left_out() -> None:
+    levels = [100.0] * 12 + [105.0] * 12
+    for seed in range(20):
+        taken = [noisy(levels, 0.006, seed)(place, 0) for place in range(24)]
+        slowed = [replace(one, value=one.value * 1.15) if one.place in (4, 15) and one.value is not None else one for one in taken]
+        state = State(Question(count=24, repeats=REPEATS, again=False), load_numbers(), slowed)
+        assert state.aside == {4, 15}
+        found = advise(state)
+        assert isinstance(found, Answer)
+        assert [one.before < 12 <= one.place for one in found.found] == [True], seed
+    nights = [noisy([100.0] * 40, 0.01, seed)(place, 0) for seed in range(50) for place in range(40)]
+    rows = [nights[first : first + 40] for first in range(0, len(nights), 40)]
+    states = [State(Question(count=40, repeats=REPEATS, again=False), load_numbers(), row) for row in rows]
+    assert sum(len(state.aside) for state in states) <= 2, "plain scatter leaves nothing out"
+
+
 @pytest.mark.parametrize("seeds", [range(8), pytest.param(range(8, 20), marks=pytest.mark.deep)])
 def test_all_steps_of_a_series_are_found(seeds: range) -> None:
     for seed in seeds:

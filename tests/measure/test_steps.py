@@ -330,6 +330,15 @@ def test_a_range_still_open_at_the_captures_end_is_no_step() -> None:
     assert [(one.index, one.why) for one in found.dropped] == [(4, "its range was still open at the capture's end")]
 
 
+def test_the_last_step_of_a_file_that_was_cut_off_is_no_step() -> None:
+    """Half of what it launched may be missing, and with it half of its time."""
+    one = scene(LOOP.items[:15], LOOP.spans)
+    assert one.steps().frame["index"].to_list() == [1, 2, 3, 4]
+    found = replace(one, trace=replace(one.trace, ledger=one.trace.ledger.note("cut_file", "traceEvents", detail="x"))).steps()
+    assert found.frame["index"].to_list() == [1, 2, 3]
+    assert [(one.index, one.why) for one in found.dropped] == [(4, "the file was cut off in it: what it launched may be missing")]
+
+
 def test_a_last_step_with_few_of_the_usual_operations_is_cut() -> None:
     found = scene(LOOP.items[:13], LOOP.spans).steps()
     assert found.frame["index"].to_list() == [1, 2, 3]

@@ -359,7 +359,7 @@ def _end_together(reference: Course, course: Course) -> bool:
 
 
 def _matched(parts: Sequence[MemberLane], clocks: Mapping[int, tuple[int, int]], by: Grouping) -> tuple[Matched | None, list[Unmatched]]:
-    """The group's instances, None where fewer than two members fit together; members whose sequence fits nobody's are left out."""
+    """The group's instances, None where no exchange is one of two members or more; members whose sequence fits nobody's are left out."""
     courses = [part.course() for part in parts]
     reference = max(range(len(parts)), key=lambda place: (len(courses[place].ends), -place))
     fits: dict[int, Fit] = {reference: Fit(shift=0, scatter=0, n=len(courses[reference].ends))}
@@ -375,6 +375,8 @@ def _matched(parts: Sequence[MemberLane], clocks: Mapping[int, tuple[int, int]],
     kept = tuple(part for _, part in inside)
     table = pl.concat([_numbered_instances(part, number, fits[place].shift) for number, (place, part) in enumerate(inside)])
     complete = table.group_by("ordinal").len().filter(pl.col("len") == len(kept)).select("ordinal")
+    if complete.is_empty():  # each fits the longest of them, and no exchange is one of all
+        return None, [*left, *(Unmatched(part=part, why=NO_FIT) for part in kept)]
     lane = kept[0].lane
     told = members_told(lane)
     return (

@@ -25,7 +25,7 @@ from diagnose.reason.compare.findings import findings, gate, walls
 from diagnose.reason.compare.kernels import KernelChanges, kernels
 from diagnose.reason.compare.metrics import NO_STEPS, STEP_TIME, Samples, samples, split_of, steps_of
 from diagnose.reason.compare.noise import Design, decide
-from diagnose.reason.compare.outcome import outcome
+from diagnose.reason.compare.outcome import besides, outcome
 from diagnose.reason.compare.patterns import long_steps, patterns
 from diagnose.reason.compare.work import Place
 from diagnose.version import __version__
@@ -91,18 +91,33 @@ def compare(
     refused = not judged.comparability.comparable and not anyway
     effect = _effect(here, there, judged, max_regression, limits, run_noise, refused=refused)
     changes = KernelChanges() if refused else kernels(first, second, judged.places, judged.scale, limits=rules.limits)
-    overlaps = () if refused else overlap(first, second, judged.places, judged.scale)
-    delta = None if refused else step_delta(_splits(here), _splits(there), limits=limits, run_noise=run_noise)
+    shared = judged.scale * _share(judged)
+    overlaps = () if refused else overlap(first, second, judged.places, shared)
+    delta = None if refused else step_delta(_splits(here), _splits(there, _share(judged)), limits=limits, run_noise=run_noise)
     around, alike, around_notes = environment(first, second)
     changed, setting_notes = settings(first, second, rules.job)
     found = () if refused else findings(first, second, judged, rules)
     base_runs, new_runs = ([one.values for one in side] for side in (here, there))
-    seen = () if refused else patterns(base_runs, new_runs, metric=metric, limits=limits)
+    labels = [[one.run.label for one in side] for side in (here, there)]
+    seen = () if refused else patterns(base_runs, new_runs, labels, metric=metric, limits=limits)
     by_mean = (0.0, "") if refused or effect.unit != "ns" else long_steps(base_runs, new_runs, metric=metric)
     return Comparison(
         schema=SCHEMA,
         tool=Tool(name="diagnose", version=__version__, rules_sha256=second.tool.rules_sha256),
-        outcome=outcome(effect, judged, first, second, delta, changes.changes, overlaps, rules, seen, found, by_mean),
+        outcome=outcome(
+            effect,
+            judged,
+            first,
+            second,
+            delta,
+            changes.changes if _share(judged) == 1 else (),  # which are per step of another number of tokens
+            overlaps,
+            rules,
+            seen,
+            found,
+            by_mean,
+            besides(around, changed),
+        ),
         base=_side(here, first, base_label, rules),
         new=_side(there, second, new_label, rules),
         comparability=judged.comparability,
@@ -181,8 +196,14 @@ def _tokens_of(judged: Judgement, side: int) -> float | None:
     return None if tokens is None else tokens[side]
 
 
-def _splits(side: Sequence[_Read]) -> list[SplitRun]:
-    return [SplitRun(steps=split_of(one.run.document, one.place), scale=one.scale) for one in side]
+def _share(judged: Judgement) -> Fraction:
+    """By what a step of new is multiplied for the tokens of one of base; one where the comparison is not per token."""
+    tokens = _tokens(judged.comparability.normalised)
+    return Fraction(1) if tokens is None else Fraction(tokens[0]) / Fraction(tokens[1])
+
+
+def _splits(side: Sequence[_Read], share: Fraction = Fraction(1)) -> list[SplitRun]:
+    return [SplitRun(steps=split_of(one.run.document, one.place), scale=one.scale * share) for one in side]
 
 
 def _corresponding(here: Samples, there: Samples) -> Design:
@@ -267,8 +288,8 @@ def _notes(here: Sequence[_Read], there: Sequence[_Read], base: Diagnosis, new: 
     ]
     if _tokens(judged.comparability.normalised) is not None:
         found.append(
-            "The verdict is per token; categories, kernels, walls and findings are per step, and a step holds another number of "
-            "tokens in each run."
+            "The verdict is per token, and categories and overlap of the new run are of as many tokens as a step of base has; kernels, walls "
+            "and findings are per step, which holds another number of tokens in each run."
         )
     if (base.tool.version, base.tool.rules_sha256) != (new.tool.version, new.tool.rules_sha256):
         found.append(

@@ -190,16 +190,23 @@ def _exchanges(delta: StepDelta, overlaps: Sequence[OverlapChange], limits: Caus
             continue
         before, after = _hidden(rows)
         beside = f"{percent(before)} of it ran beside compute, {percent(after)} does" if before is not None and after is not None else ""
+        way = 1 if exposed > 0 else -1
         changed = (
             before is not None
             and after is not None
             and (abs(after - before) >= _LOST or (min(before, after) < _NONE < _SOME < max(before, after)))
+            and 2 * way * sum(map(uncovered, rows)) >= abs(exposed)  # else it takes longer, beside as much compute as before
         )
         text = _backends(kind, rows, limits)
         if text:
             yield abs(exposed), f"{text}; {beside}" if changed else text
         elif changed:
-            yield abs(exposed), f"{_named(kind)} {'lost' if exposed > 0 else 'gained'} overlap: {beside}"
+            yield abs(exposed), f"{_named(kind)} {'lost' if way > 0 else 'gained'} overlap: {beside}"
+
+
+def uncovered(one: OverlapChange) -> int:
+    """The time of an exchange that ran beside compute in base, and no longer does, in ns."""
+    return (one.base_busy_ns - one.base_exposed_ns) - (one.new_busy_ns - one.new_exposed_ns)
 
 
 def _times(rows: Sequence[OverlapChange]) -> tuple[list[int], list[int]]:

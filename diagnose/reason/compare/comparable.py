@@ -276,7 +276,7 @@ def _devices(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place]) -> It
     common = {rank for rank, _ in ranks[0]} & {rank for rank, _ in ranks[1]}
     if common and {rank for rank, _ in ranks[0]} ^ {rank for rank, _ in ranks[1]}:
         names = _listed(ranks[0]), _listed(ranks[1])
-        text = f"Different ranks were captured: {names[0]} in base, {names[1]} in new. Diagnose the same ranks of both (--rank)."
+        text = f"Different ranks were captured: {names[0]} in base, {names[1]} in new. Give the same ranks' traces of both."
         yield mismatch("ranks", "captured ranks", *names, "refused", text)
     here, there = device(base, places[0]), device(new, places[1])
     if here is not None and there is not None and here.casefold() != there.casefold():

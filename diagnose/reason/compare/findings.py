@@ -13,7 +13,7 @@ from diagnose.knowledge.templates import enumerated, percent
 from diagnose.model.vocabulary import Level
 from diagnose.reason.compare.comparable import Judgement
 from diagnose.reason.compare.metrics import steps_of
-from diagnose.reason.compare.outcome import signed_share
+from diagnose.reason.compare.outcome import sample, signed_share
 from diagnose.reason.patch import SettingPlace, place_of
 
 _LEVELS: Mapping[Level, int] = {"low": 0, "medium": 1, "high": 2}
@@ -127,9 +127,11 @@ def _regression(effect: Effect, limit: float, limits: NoiseLimits) -> tuple[bool
                 f"Capture 1 more run of {side}."
             )
             return None, text
+        worst = _worst(effect)
+        open_ = f", though noise leaves {signed_share(worst)} possible" if not beyond and worst is not None and worst > limit else ""
         return (
             not beyond,
-            f"The gate is {'not ' if beyond else ''}met: {signed_share(effect.worse)} is {'more than' if beyond else 'within'} {allowed}.",
+            f"The gate is {'not ' if beyond else ''}met: {signed_share(effect.worse)} is {'more than' if beyond else 'within'} {allowed}{open_}.",
         )
     if effect.result in {"improvement", "no_change"}:
         return True, f"The gate is met: no regression beyond {allowed} was found."
@@ -155,7 +157,7 @@ def _lone_side(effect: Effect, limits: NoiseLimits) -> str | None:
 def _advice(effect: Effect, limit: float) -> str:
     """What to capture to judge the gate."""
     if effect.basis == "single step":
-        return "Capture several steps of both runs."
+        return f"Capture several {'steps of both runs' if sample(effect) == 'step' else 'runs of both'}."
     if effect.more_new is None or effect.more_base is None:
         return "Capture more runs of both, and more steps in each."
     parts = [

@@ -304,8 +304,14 @@ def _between(numbers: tuple[Sequence[float], Sequence[float]], within: _Within, 
     if freedom >= weight:  # runs can't lie closer together than their own steps allow, but by luck
         scale = math.sqrt(max(squares / freedom, within.squared if within.spread is not None else 0.0))
         return _Noise(scale=scale, freedom=freedom, source="measured", of_two=0.0, of_two_freedom=1.0)
-    scale = math.sqrt((weight * (usual**2 + within.squared) + squares) / (weight + freedom))
-    return _Noise(scale=scale, freedom=weight + freedom, source="partly assumed", of_two=0.0, of_two_freedom=1.0)
+    squared, known = _held_together(squares, freedom, usual**2 + within.squared, limits)
+    return _Noise(scale=math.sqrt(squared), freedom=known, source="partly assumed", of_two=0.0, of_two_freedom=1.0)
+
+
+def _held_together(squares: float, freedom: int, assumed: float, limits: NoiseLimits) -> tuple[float, float]:
+    """The squared noise by few runs and by what is `assumed` (squared too), which never lowers what the runs show; and its freedom."""
+    weight = limits.noise_weight.value
+    return max((weight * assumed + squares) / (weight + freedom), squares / freedom), weight + freedom
 
 
 # --- the interval -----------------------------------------------------------------------------------------------------
@@ -340,7 +346,7 @@ def spread_interval(
     delta, tail = fmean(new) - fmean(base), (1 - limits.confidence.value) / 2
     level = (fmean(base) + fmean(new)) / 2
     usual = (run_noise if run_noise is not None else limits.run_noise.value) * level
-    freedom, weight = len(base) + len(new) - 2, limits.noise_weight.value
+    freedom = len(base) + len(new) - 2
     spread, known = known_spread(steps)
     if not freedom:
         if min(map(len, steps)) == 1 and spread <= limits.single_step.value * level:
@@ -351,9 +357,12 @@ def spread_interval(
         reach = error.reach(tail)
         return delta - reach, delta + reach
     squares = math.fsum((one - fmean(side)) ** 2 for side in (base, new) for one in side)
-    if freedom < weight:
-        squares, freedom = squares + weight * (usual**2 + spread**2), freedom + int(weight)
-    reach = t_quantile(tail, freedom) * math.sqrt(squares / freedom * (1 / len(base) + 1 / len(new)))
+    squared, in_all = (
+        _held_together(squares, freedom, usual**2 + spread**2, limits)
+        if freedom < limits.noise_weight.value
+        else (squares / freedom, float(freedom))
+    )
+    reach = t_quantile(tail, in_all) * math.sqrt(squared * (1 / len(base) + 1 / len(new)))
     return delta - reach, delta + reach
 
 

@@ -11,6 +11,7 @@ from diagnose.document.comparison import (
     CategoryState,
     Comparability,
     Effect,
+    EnvironmentChange,
     FindingChange,
     KernelChange,
     NoiseSource,
@@ -18,6 +19,7 @@ from diagnose.document.comparison import (
     Outcome,
     OverlapChange,
     Result,
+    SettingChange,
     StepDelta,
 )
 from diagnose.document.device import Why
@@ -25,9 +27,9 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.comparison import ComparisonRules, NoiseLimits
 from diagnose.knowledge.templates import capitalised, decimal, enumerated, percent
 from diagnose.knowledge.vocabulary import Vocabulary
-from diagnose.reason.compare.causes import EXCHANGE, by_kind, causes, in_long_steps
+from diagnose.reason.compare.causes import EXCHANGE, by_kind, causes, in_long_steps, uncovered
 from diagnose.reason.compare.comparable import Judgement
-from diagnose.reason.compare.metrics import BLOCKING, BUCKET, COMPUTE, KERNELS, NO_STEPS, STEP_TIME, place_of
+from diagnose.reason.compare.metrics import BLOCKING, BUCKET, CATEGORIES, COMPUTE, KERNELS, NO_STEPS, STEP_TIME, place_of
 
 _CATEGORIES: Mapping[str, str] = {
     "transport": "exposed communication",
@@ -42,24 +44,24 @@ _LONGEST_NAME = 72
 _WORDS = re.compile(r"[\s<>(),]+")
 
 
-def category_title(name: str) -> str:
+def category_title(name: str, words: Vocabulary) -> str:
     """A category in words, without an article."""
     if name.startswith(COMPUTE):
-        return f"compute in {name.removeprefix(COMPUTE).replace('_', ' ')}"
+        return f"compute in {words.bucket(name.removeprefix(COMPUTE))}"
     return _CATEGORIES.get(name, name.replace("_", " "))
 
 
-def metric_title(metric: str) -> str:
+def metric_title(metric: str, words: Vocabulary) -> str:
     """A metric as the subject of a sentence."""
     if metric == STEP_TIME:
         return "the step"
     if metric == KERNELS:
         return "the number of kernels per step"
     if metric.startswith(BUCKET):
-        return f"the time in which {metric.removeprefix(BUCKET).replace('_', ' ')} runs"
+        return f"the time in which {words.bucket(metric.removeprefix(BUCKET))} runs"
     if metric.startswith(BLOCKING):
-        return f"the time that compute waits for {metric.removeprefix(BLOCKING).replace('_', ' ')}"
-    return category_title(metric)
+        return f"the time that compute waits for {words.bucket(metric.removeprefix(BLOCKING))}"
+    return category_title(metric, words)
 
 
 _FORMATS: Mapping[str, Callable[[float], str]] = {
@@ -132,17 +134,23 @@ def outcome(
     seen: Sequence[str] = (),
     findings: Sequence[FindingChange] = (),
     by_mean: tuple[float, str] = (0.0, ""),
+    besides: str = "",
 ) -> Outcome:
-    """The result with its sentences; `seen`: what steps and runs look like; `by_mean`: what a few long steps do to the mean, in words."""
+    """The result with its sentences; `seen`: what steps and runs look like; `by_mean`: what a few long steps do to the mean, in words;
+    `besides`: what differs besides the code.
+    """
     comparability, limits = judged.comparability, rules.limits.noise
     allowed = effect.tolerance if effect.tolerance is not None else limits.tolerance.value
-    reasons = (*_reasons(effect, judged, base, new, allowed, limits), *seen)
+    known = (besides,) if besides and effect.result != "no_change" else ()
+    reasons = (*known, *_reasons(effect, judged, base, new, allowed, limits), *seen)
     if effect.result == "refused":
         return Outcome(result="refused", sentence=_refusal(comparability), moved="", reasons=reasons)
     return Outcome(
         result=effect.result,
         sentence=" ".join(
-            part for part in (_sentence(effect, comparability.normalised, allowed, typical=bool(by_mean[1])), by_mean[1]) if part
+            part
+            for part in (_sentence(effect, comparability.normalised, allowed, rules.words, typical=bool(by_mean[1])), by_mean[1])
+            if part
         ),
         moved=" ".join(
             part
@@ -152,13 +160,28 @@ def outcome(
                 causes((base, new), delta, findings, overlaps, rules.limits.causes, kernels)
                 if effect.result in {"regression", "improvement"}
                 else "",
-                _moved(effect.result, delta, kernels, overlaps, limits),
+                _moved(effect.result, delta, kernels, overlaps, rules),
                 _walls(effect.result, base, new, rules.words),
             )
             if part
         ),
         reasons=reasons,
     )
+
+
+def besides(around: Sequence[EnvironmentChange], settings: Sequence[SettingChange] = ()) -> str:
+    """What differs besides the code, the device first: it may be the cause, and a reader has to know it; empty where nothing does."""
+    device = [one for one in around if one.kind in {"hardware", "clock"}]
+    every: list[EnvironmentChange | SettingChange] = [*device, *settings, *(one for one in around if one not in device)]
+    said = [f"{one.name} {_shortened(one.base)} → {_shortened(one.new)}" for one in every[:_SHOWN]]
+    more = f"; and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
+    return f"What differs besides the code: {'; '.join(said)}{more}." if said else ""
+
+
+def _shortened(text: str | None) -> str:
+    if text is None:
+        return "(not there)"
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
 
 
 def _divided(comparability: Comparability) -> str:
@@ -178,9 +201,9 @@ def _refusal(comparability: Comparability) -> str:
 # --- the sentence -----------------------------------------------------------------------------------------------------
 
 
-def _sentence(effect: Effect, normalised: Normalised | None, allowed: float, *, typical: bool = False) -> str:
+def _sentence(effect: Effect, normalised: Normalised | None, allowed: float, words: Vocabulary, *, typical: bool = False) -> str:
     """What became of the metric; `typical`: the sentence that follows tells of steps that are not."""
-    subject = "the typical step" if typical and effect.metric == STEP_TIME and normalised is None else _subject(effect, normalised)
+    subject = "the typical step" if typical and effect.metric == STEP_TIME and normalised is None else _subject(effect, normalised, words)
     first, second = figure(effect.base, effect.unit), figure(effect.new, effect.unit)
     figures = f"{_without_unit(first, second)} → {second} ({_statistics(effect)})"
     if effect.basis == "identical":
@@ -192,7 +215,7 @@ def _sentence(effect: Effect, normalised: Normalised | None, allowed: float, *, 
         what = (
             f"{capitalised(subject)} did not change"
             if _several(effect) or typical
-            else f"These two captures do not differ: {subject} did not change"
+            else f"Between these two captures {subject} did not change"
         )
         return f"{what} beyond noise: {figures}.{_power(effect, allowed)}"
     if effect.result == "cannot_tell":
@@ -205,9 +228,9 @@ def _several(effect: Effect) -> bool:
     return max(effect.runs_base, effect.runs_new) > 1
 
 
-def _subject(effect: Effect, normalised: Normalised | None) -> str:
+def _subject(effect: Effect, normalised: Normalised | None, words: Vocabulary) -> str:
     if effect.metric != STEP_TIME or normalised is None:
-        return metric_title(effect.metric) + (" per token" if effect.unit == "ns per token" else "")
+        return metric_title(effect.metric, words) + (" per token" if effect.unit == "ns per token" else "")
     return "the step, per token," if normalised.unit == "tokens" else "the same work"
 
 
@@ -259,16 +282,17 @@ def _noise(effect: Effect) -> str:
         return ""
     text = _SOURCES[effect.source].format(between=percent(effect.between))
     if effect.basis == "single step":
-        text += f", and one {_word(effect)} can't show how much {_word(effect)}s differ"
+        text += f", and one {sample(effect)} can't show how much {sample(effect)}s differ"
     return f"{text}, within a run {percent(effect.within)}" if effect.within is not None and _several(effect) else text
 
 
-def _word(effect: Effect) -> str:
-    return "step" if effect.metric == STEP_TIME or effect.unit == "ns" else "value"
+def sample(effect: Effect) -> str:
+    """What a run has several of: steps; of a metric that is told of a capture as a whole, values."""
+    return "step" if effect.metric == STEP_TIME or effect.metric in CATEGORIES or effect.metric.startswith(COMPUTE) else "value"
 
 
 def _samples(effect: Effect) -> str:
-    word = _word(effect)
+    word = sample(effect)
     return f"{effect.n_base} {word}{'' if effect.n_base == 1 else 's'} against {effect.n_new}"
 
 
@@ -276,7 +300,7 @@ def _power(effect: Effect, allowed: float) -> str:
     if effect.smallest is None:
         return ""
     if effect.result == "no_change":
-        return f" A change of {percent(effect.smallest)} or more would have shown in four of five such comparisons."
+        return f" A change of {percent(effect.smallest)} or more would have shown in four of five such comparisons; a smaller one may be there."
     likely = ""
     if effect.low is not None and effect.high is not None and (effect.low > 0 or effect.high < 0):
         likely = (
@@ -299,20 +323,20 @@ def _more_runs(effect: Effect, allowed: float) -> str:
 
 
 def _moved(
-    result: Result, delta: StepDelta | None, kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange], limits: NoiseLimits
+    result: Result, delta: StepDelta | None, kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange], rules: ComparisonRules
 ) -> str:
     """The largest parts of a step's change, with a word where within their own noise, then what went against it beyond noise."""
     if delta is None:
         return ""
     moved = [row for row in delta.categories if row.moved]
     if result == "no_change":
-        return _listed("", moved[:_SHOWN], kernels, overlaps)
-    least = max(_LEAST * abs(delta.delta_ns), limits.category_share.value * delta.base_ns)
+        return _listed("", moved[:_SHOWN], kernels, overlaps, rules.words)
+    least = max(_LEAST * abs(delta.delta_ns), rules.limits.noise.category_share.value * delta.base_ns)
     with_it = [row for row in delta.categories if (row.delta_ns > 0) == (delta.delta_ns > 0) and abs(row.delta_ns) >= least]
     against = [row for row in moved if (row.delta_ns > 0) != (delta.delta_ns > 0)]
     parts = (
-        _listed("", with_it[:_SHOWN], kernels, overlaps),
-        _listed("Against it, " if with_it else "", against[: _SHOWN - 1], kernels, overlaps),
+        _listed("", with_it[:_SHOWN], kernels, overlaps, rules.words),
+        _listed("Against it, " if with_it else "", against[: _SHOWN - 1], kernels, overlaps, rules.words),
     )
     return " ".join(part for part in parts if part)
 
@@ -325,17 +349,19 @@ def _walls(result: Result, base: Diagnosis, new: Diagnosis, words: Vocabulary) -
     return f"The first target is {words.wall_in_text(there)} now; it was {words.wall_in_text(here)} before."
 
 
-def _listed(lead: str, rows: Sequence[Category], kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange]) -> str:
-    return capitalised(f"{lead}{'; '.join(_say(row, kernels, overlaps) for row in rows)}.") if rows else ""
+def _listed(
+    lead: str, rows: Sequence[Category], kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange], words: Vocabulary
+) -> str:
+    return capitalised(f"{lead}{'; '.join(_say(row, kernels, overlaps, words) for row in rows)}.") if rows else ""
 
 
 _STATES: Mapping[CategoryState, str] = {"small": "which is small", "within noise": "within noise", "same": "the same"}
 
 
-def _say(row: Category, kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange]) -> str:
+def _say(row: Category, kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange], words: Vocabulary) -> str:
     """One category: how it moved, and the exchange, cause or kernel that moved most in it."""
     verb = "grew" if row.delta_ns > 0 else "shrank"
-    title, extra = category_title(row.category), ""
+    title, extra = category_title(row.category, words), ""
     if row.category == "transport":
         one = _exchange(row, overlaps)
         title, extra = (f"{title} of {EXCHANGE[one.kind]}", _overlap(row, one)) if one is not None else (title, "")
@@ -371,11 +397,10 @@ def _together(rows: Sequence[OverlapChange]) -> OverlapChange:
 
 
 def _overlap(row: Category, one: OverlapChange) -> str:
-    """Whether the exchange itself took another time, or another share of it ran beside compute; whichever explains more of the change."""
+    """Whether the exchange itself took another time, or less of that time ran beside compute; whichever explains more of the change."""
     if one.base_overlap is None or one.new_overlap is None:
         return ""
-    expected = one.new_busy_ns * (1 - one.base_overlap)
-    by_time, by_overlap = expected - one.base_exposed_ns, one.new_exposed_ns - expected
+    by_time, by_overlap = one.new_busy_ns - one.base_busy_ns, uncovered(one)
     way = 1 if row.delta_ns > 0 else -1
     if way * by_overlap >= max(way * by_time, abs(row.delta_ns) / 2):
         return (
@@ -486,8 +511,8 @@ def _shapes(document: Diagnosis) -> bool:
 def _samples_reasons(effect: Effect, allowed: float, limits: NoiseLimits) -> Iterator[str]:
     if effect.basis == "single step":
         yield (
-            f"{_samples(effect)}: how much {_word(effect)}s of a run differ by chance is not known, and a standard deviation of "
-            f"{percent(limits.single_step.value)} is assumed. Capture several steps of both runs."
+            f"{_samples(effect)}: how much {sample(effect)}s of a run differ by chance is not known, and a standard deviation of "
+            f"{percent(limits.single_step.value)} is assumed. Capture several {'steps of both runs' if sample(effect) == 'step' else 'runs of both'}."
         )
     if effect.source in {"assumed", "given"} and effect.basis != "identical":
         yield (

@@ -8,21 +8,32 @@ from statistics import fmean, median
 
 from diagnose.knowledge.comparison import NoiseLimits
 from diagnose.knowledge.templates import decimal, percent
-from diagnose.model.statistics import two_groups
+from diagnose.model.statistics import t_quantile, two_groups
 from diagnose.reason.compare.metrics import STEP_TIME
 
 _STEPS = 5  # steps of a run from which two lengths are told: fewer look so by chance
+_BY_CHANCE = 0.005  # that plain scatter lets a run of either side stand apart
 _LEAST = 0.02  # of the level: less need not be said
 _FAR = 0.1  # of the median: no step that is less above it stands far out
 _SCATTER = 8  # times the median deviation of the steps; likewise, so that the tail of plain scatter does not
 
 
-def patterns(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], *, metric: str, limits: NoiseLimits) -> tuple[str, ...]:
-    """Sentences on what in the steps and runs of both sides is no plain scatter; each says what to do. Only of times of steps."""
+def patterns(
+    base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], labels: Sequence[Sequence[str]], *, metric: str, limits: NoiseLimits
+) -> tuple[str, ...]:
+    """Sentences on what in the steps and runs of both sides is no plain scatter; each says what to do. Only of times of steps.
+
+    `labels`: how the runs of both sides are called.
+    """
     if metric != STEP_TIME:
         return ()
     least = max(_LEAST, limits.floor_measured.value)
-    return (*_warm_up((*base, *new), least), *_steps_in_two(base, new, least), *_runs_in_two(base, new, least))
+    return (
+        *_warm_up((*base, *new), least),
+        *_steps_in_two(base, new, least),
+        *_runs_in_two(base, new, least),
+        *_lone_run(base, new, labels, least),
+    )
 
 
 def long_steps(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], *, metric: str) -> tuple[float, str]:
@@ -96,6 +107,27 @@ def _runs_in_two(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]]
                 f"The runs of {side} fall into two groups, {percent(apart)} apart ({len(found[0])} fast, {len(found[1])} slow): "
                 "two kinds of node, clock or placement. The noise between runs holds that; runs of one kind would show smaller changes."
             )
+
+
+def _lone_run(
+    base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], labels: Sequence[Sequence[str]], least: float
+) -> Iterator[str]:
+    """One run of a side that stands far from all others of it: a mishap of that run more likely than a program of two speeds."""
+    sides = [[median(run) for run in side] for side in (base, new)]
+    chance = _BY_CHANCE / 2 / sum(map(len, sides))  # of any of them, above or below
+    for side, own, other, names in zip(("base", "new"), sides, sides[::-1], labels, strict=True):
+        for value, name in zip(own, names, strict=True):
+            rest = [one for one in own if one is not value]
+            freedom = len(rest) + len(other) - 2
+            if len(rest) < 2 or freedom < 2:
+                continue
+            off, squares = value / fmean(rest) - 1, math.fsum((one / fmean(group) - 1) ** 2 for group in (rest, other) for one in group)
+            error = math.sqrt(squares / freedom * (1 + 1 / len(rest)))
+            if abs(off) >= least and abs(off) > t_quantile(chance, freedom) * error:
+                yield (
+                    f"{name} stands {percent(abs(off))} {'above' if off > 0 else 'below'} the other runs of {side}, which the noise between "
+                    "runs holds: look what was different there (node, clock, another job), or capture it again."
+                )
 
 
 def _apart(groups: tuple[Sequence[float], Sequence[float]]) -> float:

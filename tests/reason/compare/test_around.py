@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from diagnose.document.device import Communication
-from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix, LedgerEntry, NotAssessed, WallBound, Where
+from diagnose.document.diagnosis import Change, Diagnosis, Fact, Finding, Fix, LedgerEntry, NotAssessed, WallBound, Where
 from diagnose.document.encoding import encode
 from diagnose.errors import RuleFileError
 from diagnose.knowledge.comparison import parse_limits
@@ -283,7 +283,7 @@ ONE_SLOWER = ({"dense_gemm": 15_000_000, "expert_gemm": 22_600_000, "attention":
     (FUSED, ({**FUSED[0], "elementwise": 17_500_000},) * 4, "Compute in elementwise grew"),  # the norms are as they were
     (COMPUTES, THROTTLED, "GEMMs and attention take 1.06 times as long, all alike and by the same kernels, as they do at a lower clock"),
     (THROTTLED, COMPUTES, "GEMMs and attention take 0.945 times as long, all alike and by the same kernels, as they do at a higher clock"),
-    (COMPUTES, ONE_SLOWER, "Compute in expert gemm grew"),
+    (COMPUTES, ONE_SLOWER, "Compute in expert GEMM grew"),
 )
 def test_a_fusion_that_is_lost_and_a_lower_clock_are_named_before_what_grew(base: Any, new: Any, begins: str) -> None:
     assert run(document(base), document(new)).outcome.moved.startswith(begins)
@@ -295,7 +295,7 @@ def test_other_kernels_are_no_other_clock() -> None:
     new = [kernel(f"{name}_b", cells // 1_000_000, longer.get(name, 1_000_000), bucket=name) for name, cells in COMPUTES[0].items()]
     moved = run(document(COMPUTES, kernels=sequence(base)), document(THROTTLED, kernels=sequence(new))).outcome.moved
     assert "clock" not in moved
-    assert "expert gemm grew" in moved
+    assert "expert GEMM grew" in moved
 
 
 def test_a_kernel_of_which_only_template_arguments_differ_says_which() -> None:
@@ -305,6 +305,15 @@ def test_a_kernel_of_which_only_template_arguments_differ_says_which() -> None:
     )
     new = document(({"attention": 13_000_000},) * 4, kernels=sequence([kernel(name.format(64), 10, 1_300_000), kernel("flash_fwd", 10, 9)]))
     assert "mostly cutlass::device_kernel<…> with other template arguments (128 → 64)." in run(base, new).outcome.moved
+
+
+@for_each(
+    "calls, said", (0, "Synchronising calls hold compute up, which they did not."), (1, "Synchronising calls hold compute up longer.")
+)
+def test_synchronising_calls_that_were_there_before_are_no_new_ones(calls: int, said: str) -> None:
+    before = document(STEPS, facts={"sync_calls_per_step": Fact(value=calls, unit="count", status="measured")})
+    slower = structs.replace(document(SLOWER), findings=(finding("host-synchronisation", wall="host_overhead"),))
+    assert run(before, slower).outcome.moved.startswith(said)
 
 
 def test_another_number_of_micro_batches_is_said_first() -> None:
@@ -358,6 +367,32 @@ def test_another_wall_lost_data_and_a_single_step_are_said() -> None:
     assert "1 step against 1" in found.outcome.sentence
     assert "run-to-run noise assumed 1.0 % (not measured), and one step can't show how much steps differ" in found.outcome.sentence
     assert any("Capture several steps" in reason for reason in found.outcome.reasons)
+
+
+def test_a_clock_that_differs_stands_beside_the_verdict() -> None:
+    clocks = [item("highest GPU clock", f"{mhz} MHz", "clock") for mhz in (1980, 1755)]
+    found = run(document(STEPS, environment=clocks[:1]), document(SLOWER, environment=clocks[1:]))
+    assert found.outcome.reasons[0] == "What differs besides the code: highest GPU clock 1980 MHz → 1755 MHz."
+    alike = run(document(STEPS), document(({"attention": 1_019_000},) * 4)).outcome.sentence
+    assert alike.startswith("Between these two captures the step did not change beyond noise: 1.00 → 1.02 ms")
+    assert alike.endswith("in four of five such comparisons; a smaller one may be there.")
+    same = run(document(STEPS, environment=clocks[:1]), document(STEPS, environment=clocks[1:]))
+    assert not [reason for reason in same.outcome.reasons if "besides the code" in reason]
+
+
+def test_a_metric_of_the_whole_capture_asks_for_runs_not_for_steps() -> None:
+    found = run(document(BOTH), document(WORSE), metric="bucket:attention", max_regression=0.01)
+    assert "1 value against 1" in found.outcome.sentence
+    assert any("Capture several runs of both." in reason for reason in found.outcome.reasons)
+    assert found.gate is not None
+    assert found.gate.sentence.endswith("Capture several runs of both.")
+
+
+def test_a_gate_that_is_met_says_what_noise_leaves_possible() -> None:
+    found = run(document(STEPS), document(({"attention": 1_045_000},) * 4), max_regression=0.05)
+    assert found.gate is not None
+    assert found.gate.met
+    assert found.gate.sentence.startswith("The gate is met: +4.5 % is within the 5.0 % that the gate allows, though noise leaves +7.")
 
 
 def test_an_older_document_is_compared_as_far_as_it_goes_and_other_rules_are_said() -> None:

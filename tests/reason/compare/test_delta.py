@@ -45,7 +45,7 @@ def test_deltas_of_categories_add_up_to_that_of_the_step(base: list[list[Cells]]
 
 
 def test_a_bound_of_less_than_a_nanosecond_is_nought_in_the_state_too() -> None:
-    found = step_delta(side(*([{"vision_encoder": ns}] for ns in (0, 2, 2))), side(*([{"vision_encoder": 0}] for _ in range(2))))
+    found = step_delta(side(*([{"vision_encoder": ns}] for ns in (0, 2, 2, 2, 2))), side(*([{"vision_encoder": 0}] for _ in range(2))))
     assert found is not None
     assert [(row.delta_ns, row.high, row.state, row.moved) for row in found.categories] == [(-1, 0, "within noise", False)]
 

@@ -79,6 +79,14 @@ def test_what_few_runs_show_is_held_together_with_what_is_assumed() -> None:
     assert decide(measured, runs(106, 105), run_noise=0.2) == decide(measured, runs(106, 105)), "what is measured needs no assumption"
 
 
+def test_what_is_assumed_never_makes_less_of_the_noise_that_few_runs_show() -> None:
+    base, new = runs(100, 106), runs(108, 112)
+    found = decide(base, new)
+    assert (found.source, found.result) == ("partly assumed", "cannot_tell"), "held together it would be 2.1 %, and a regression"
+    assert found.between == pytest.approx(0.0347, rel=0.02)
+    assert decide(base, new, run_noise=0.03).p_value == found.p_value
+
+
 def test_measured_noise_shows_less_than_the_floor_of_assumed_noise() -> None:
     base = runs(100, 100.05, 99.95, 100.02, 99.98)
     assert decide(base, runs(101, 101.05, 100.95)).result == "regression"
@@ -214,7 +222,15 @@ def test_nought_in_base_has_no_relative_change() -> None:
 
 
 def seen(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]]) -> str:
-    return " ".join(patterns(base, new, metric="step_time", limits=RULES.limits.noise))
+    return " ".join(
+        patterns(
+            base,
+            new,
+            [[f"{side}{number}" for number in range(len(runs))] for side, runs in (("b", base), ("n", new))],
+            metric="step_time",
+            limits=RULES.limits.noise,
+        )
+    )
 
 
 def test_a_warm_up_two_kinds_of_steps_and_two_kinds_of_runs_are_said() -> None:
@@ -224,6 +240,14 @@ def test_a_warm_up_two_kinds_of_steps_and_two_kinds_of_runs_are_said() -> None:
     two = [[100.0, 108.1, 100.2, 107.9, 100.1, 108.0]]
     assert "The steps of base are of two lengths, 7.9 % apart (3 short, 3 long)" in seen(two, runs(100))
     assert "The runs of base fall into two groups, 6.0 % apart (3 fast, 2 slow)" in seen(runs(100, 106, 100.1, 106.1, 99.9), runs(100))
+
+
+def test_one_run_that_stands_apart_from_the_others_of_its_side_is_named() -> None:
+    base = runs(100, 100.5, 99.6, 100.2, 99.8)
+    assert seen(base, runs(100.3, 120, 99.9)).startswith("n1 stands 19.9 % above the other runs of new")
+    assert seen(runs(*(sum(run) / len(run) for run in base), 90), runs(100)).startswith("b5 stands 10.0 % below the other runs of base")
+    assert not seen(base, runs(120)), "the only run of a side has no others"
+    assert not seen(base, runs(110, 110.4, 109.7)), "a side that is slower as a whole"
 
 
 def test_plain_noise_is_nothing_to_say() -> None:

@@ -2,9 +2,10 @@
 
 import pytest
 
-from diagnose.document.comparison import Category, OverlapChange
+from diagnose.document.comparison import Category, EnvironmentChange, OverlapChange, SettingChange
 from diagnose.model.vocabulary import CommKind
-from diagnose.reason.compare.outcome import _exchange
+from diagnose.reason.compare.outcome import _exchange, _overlap, besides
+from tests.builders.cases import for_each
 
 
 def exchange(kind: CommKind, exposed_more: int) -> OverlapChange:
@@ -32,3 +33,35 @@ def test_the_exchange_that_holds_half_of_what_moved_is_named(
     row = Category(category="transport", base_ns=500, new_ns=500 + grew[0], delta_ns=grew[0], moved=True)
     found = _exchange(row, (exchange("expert", grew[1]), *others))
     assert (None if found is None else found.kind) == named
+
+
+@for_each(
+    "busy, exposed, because",
+    ((500, 900), (100, 500), "because it runs longer ("),  # beside as much compute as before
+    ((500, 500), (100, 500), "because less of it runs beside compute (80.0 % → 0.0 %)"),
+    ((500, 400), (100, 400), "because less of it runs beside compute (80.0 % → 0.0 %)"),
+    ((500, 500), (500, 100), "because more of it runs beside compute (0.0 % → 80.0 %)"),
+)
+def test_an_exchange_that_takes_longer_beside_as_much_compute_has_lost_no_overlap(
+    busy: tuple[int, int], exposed: tuple[int, int], because: str
+) -> None:
+    one = OverlapChange(
+        kind="data", backend="nccl", base_busy_ns=busy[0], new_busy_ns=busy[1], base_exposed_ns=exposed[0], new_exposed_ns=exposed[1],
+        base_overlap=1 - exposed[0] / busy[0], new_overlap=1 - exposed[1] / busy[1], lost_ns=None,
+    )  # fmt: skip
+    moved = exposed[1] - exposed[0]
+    assert because in _overlap(Category(category="transport", base_ns=exposed[0], new_ns=exposed[1], delta_ns=moved, moved=True), one)
+
+
+def test_what_differs_besides_the_code_is_told_with_the_device_first() -> None:
+    around = [
+        EnvironmentChange(name="CUDA", kind="version", base="12.8", new="13.0"),
+        EnvironmentChange(name="NCCL_ALGO", kind="variable", base="Ring", new=None),
+        EnvironmentChange(name="highest GPU clock", kind="clock", base="1980 MHz", new="1755 MHz"),
+    ]
+    setting = SettingChange(name="overlap_grad_reduce", key="--overlap-grad-reduce", base="true", new=None)
+    assert besides(around, [setting]) == (
+        "What differs besides the code: highest GPU clock 1980 MHz → 1755 MHz; overlap_grad_reduce true → (not there); CUDA 12.8 → 13.0; and "
+        "1 more."
+    )
+    assert not besides(())

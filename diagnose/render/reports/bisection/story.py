@@ -47,7 +47,9 @@ def effort(document: Bisection) -> str:
     """How much was run."""
     tried = sum(one.state != "untested" for one in document.candidates)
     runs = units.plural(len(document.trials), "run")
-    return f"{runs} of {units.plural(tried, NOUN[document.kind])} out of {len(document.candidates):,}"
+    without = sum(one.state == "skipped" for one in document.candidates)
+    failed = f", {without:,} of which gave no value" if without else ""
+    return f"{runs} of {units.plural(tried, NOUN[document.kind])} out of {len(document.candidates):,}{failed}"
 
 
 def noise(document: Bisection) -> str:

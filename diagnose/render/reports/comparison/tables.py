@@ -195,7 +195,11 @@ def _shown_parts(row: Category) -> list[Part]:
 def kernels(document: Comparison) -> Table:
     """Kernels that changed, those that cost or save most first."""
     rows = sorted(document.kernels, key=lambda one: (-abs(one.delta_ns), one.name))
-    same = f"{units.plural(document.kernels_same, 'other kernel')} did not change." if document.kernels_same else ""
+    same = (
+        f"{units.plural(document.kernels_same, 'other kernel')} are as before, or changed by too little to be listed."
+        if document.kernels_same
+        else ""
+    )
     return Table(
         "kernels",
         "Kernels that changed",
