@@ -308,3 +308,94 @@ def test_a_tag_of_a_program_of_its_own_is_named() -> None:
 
 def test_a_profile_that_one_name_turns_on_is_on() -> None:
     assert parse_job(PRIMUS + "      profile: true\n      use_nsys_profiler: false\n").get("use_nsys_profiler") is True
+
+
+def test_a_command_that_a_condition_lengthens_is_read_as_far_as_every_branch_has_it() -> None:
+    script = (
+        "#!/bin/bash\n#SBATCH --nodes=16\n#SBATCH --ntasks-per-node=4\n"
+        f'CMD="python3 pretrain_gpt.py \\\n  {FLAGS}"\nif [ -n "$(hostname)" ]; then\n  CMD="$CMD \\\n    --log-interval 1"\nfi\n'
+        'srun -lu bash -c "RANK=\\$SLURM_PROCID $CMD"\n'
+    )
+    job = parse_job(script)
+    assert (job.get("num_layers"), job.get("world_size"), job.get("cuda_graph_impl")) == (4, 64, None)
+    assert not any("given twice" in note for note in job.notes)
+
+
+def test_a_script_that_its_own_defaults_would_end_ran_with_others() -> None:
+    script = f"NODES=${{NODES:-1}}\n(( NODES >= 2 )) || {{\n  echo needs more; exit 1; }}\npython pretrain_gpt.py {FLAGS}\n"
+    job = parse_job(script)
+    assert job.get("num_layers") == 4
+    assert any(note.startswith("line 3: the script ends here") for note in job.notes)
+
+
+@for_each(
+    "recipe, expected",
+    ("{_target_: megatron.bridge.recipes.x.y_pretrain_config, tensor_model_parallel_size: 2, context_parallelism: 64}", (2, 64, None)),
+    ("{_target_: megatron.bridge.recipes.x.y_pretrain_config}", (None, None, None)),
+)
+def test_a_recipe_that_a_file_names_decides_what_its_sections_leave_out(recipe: str, expected: tuple[int | None, ...]) -> None:
+    job = parse_job(f"recipe: {recipe}\ntrain: {{global_batch_size: 64}}\n")
+    sizes = ("tensor_model_parallel_size", "context_parallel_size", "pipeline_model_parallel_size")
+    assert tuple(job.get(name) for name in sizes) == expected
+    assert any("y_pretrain_config decides" in note for note in job.notes)
+    over = parse_job(f"recipe: {recipe}\nmodel: {{tensor_model_parallel_size: 8}}\n")
+    assert over.get("tensor_model_parallel_size") == 8  # sections go over what the recipe is called with
+
+
+def test_an_interpolation_is_what_its_key_says_and_any_other_is_not_known() -> None:
+    text = "model: {seq_length: 4096, num_layers: 2}\ndataset: {seq_length: '${model.seq_length}'}\n"
+    assert parse_job(text).get("seq_length") == 4096
+    custom = parse_job("dataset: {seq_length: '${art:data,size}'}\nmodel: {num_layers: 2, tensor_model_parallel_size: '${oc.env:TP}'}\n")
+    assert (custom.get("seq_length"), custom.get("tensor_model_parallel_size"), custom.get("num_layers")) == (None, None, 2)
+
+
+@for_each(
+    "text",
+    "num_layers: 4\nhidden_size: 64\nnum_attention_heads: 4\nrecompute_activations: true\nrecompute_granularity: full\n",
+    f"python pretrain_gpt.py {FLAGS} --recompute-granularity full --recompute-activations\n",
+)
+def test_recompute_activations_overrules_the_granularity_as_megatron_lm_takes_it(text: str) -> None:
+    job = parse_job(text)
+    assert job.get("recompute_granularity") == "selective"
+    assert any("overrules" in note for note in job.notes)
+
+
+@for_each(
+    "flags, expected",
+    ("--packing true --max_length 8192", (8192, True)),
+    ("--packing true --max_length 8192 --packing_length 4096 --optimizer dist_muon", (4096, None)),
+    ("--max_length 8192 --use_distributed_optimizer false", (None, False)),
+)
+def test_what_ms_swift_gives_megatron_itself(flags: str, expected: tuple[object, ...]) -> None:
+    job = parse_job(f"megatron sft --tensor_model_parallel_size 2 --micro_batch_size 1 {flags}\n")
+    assert (job.get("seq_length"), job.get("use_distributed_optimizer")) == expected
+
+
+def test_settings_of_skyrl_and_the_precision_of_nemo_rl() -> None:
+    of_skyrl = parse_job(
+        "uv run -m examples.train.main trainer.strategy=megatron trainer.placement.policy_num_nodes=2 "
+        "trainer.placement.policy_num_gpus_per_node=8 trainer.policy.megatron_config.expert_model_parallel_size=8 "
+        "trainer.policy.megatron_config.transformer_config_kwargs.recompute_granularity=full trainer.micro_train_batch_size_per_gpu=4\n"
+    )
+    names = ("world_size", "expert_model_parallel_size", "recompute_granularity", "micro_batch_size")
+    assert tuple(map(of_skyrl.get, names)) == (16, 8, "full", 4)
+    of_nemo = "policy:\n  precision: bfloat16\n  megatron_cfg: {enabled: true, tensor_model_parallel_size: 2}\n"
+    assert parse_job(of_nemo).get("bf16") is True
+
+
+@for_each(
+    "script, title",
+    ("python chatlearn/entrypoint.py grpo --config-file x.yaml models.policy_trainer.bf16=True\n", "ChatLearn"),
+    ("python3 -m verl.trainer.main config=c.yaml trainer.n_gpus_per_node=8\n", "EasyR1"),
+    ("torchrun --nproc_per_node 4 fastvideo/training/wan_training_pipeline.py --seed 1 --num_layers 3\n", "FastVideo"),
+)
+def test_a_program_of_another_framework_is_refused_by_its_name_although_some_arguments_are_known(script: str, title: str) -> None:
+    with pytest.raises(JobFileError, match=f"is of {title}, which is not read"):
+        parse_job(script)
+
+
+def test_another_trainer_is_not_taken_for_megatron_by_common_words() -> None:
+    with pytest.raises(JobFileError, match="of whose arguments none is known"):  # no recipe of Megatron-Bridge
+        parse_job("python -m mine.main_sft model.path=x batch_size=4 logger=console\n")
+    job = parse_job("torchrun --nproc_per_node=8 train.py --num_layers=32 --hidden_size=4096 --bf16=1\n")
+    assert job.get("cuda_graph_impl") is None  # no default of Megatron-LM counts

@@ -42,6 +42,14 @@ def program_of(text: JobText) -> ForeignJob | None:
     return next((one for one in text.table.foreign if one.programs and any(re.fullmatch(one.programs, word) for word in words)), None)
 
 
+def started(text: JobText) -> ForeignJob | None:
+    """The framework whose path or module a script's command starts, whatever arguments it has; a bare word may be anyone's program."""
+    program = text.command.program if text.syntax == "shell" and text.command is not None else ""
+    if not re.search(r"[./]", program):
+        return None
+    return next((one for one in text.table.foreign if one.programs and re.fullmatch(one.programs, program)), None)
+
+
 def _below(name: str, module: str) -> bool:
     return f"{name}.".startswith(f"{module}.")
 

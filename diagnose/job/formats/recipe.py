@@ -22,23 +22,27 @@ NAME = "recipe"
 _RECIPE_FLAGS = frozenset({"-mr", "--model_recipe_name", "--recipe", "--recipe_name"})
 # Where a recipe by name is looked for, as scripts/training/recipe_runner.py of Megatron-Bridge does: benchmarks first.
 _PACKAGES = tuple(f"{top}megatron/bridge/{kind}" for kind in ("perf_recipes", "recipes") for top in ("src/", ""))
-_SECTIONS = re.compile(r"[~+]{0,2}(model|train|ddp|optimizer|comm_overlap|dist|mixed_precision|dataset|checkpoint|scheduler|logger)\.\w")
 _SWITCHES = frozenset({"-d", "--dryrun", "-en", "--enable_nsys", "--use_recipes", "--offline", "--deterministic", "--dump_env"})
 _NUMBER = re.compile(r"-\d[\d.eE+-]*")
 
 
-def is_recipe(command: Command) -> bool:
-    """Whether a command starts one of the performance scripts, or a recipe with overrides behind it."""
+def is_recipe(command: Command, table: JobSettings) -> bool:
+    """Whether a command starts one of the performance scripts, or a recipe with overrides behind it.
+
+    Sections such as `model.` are anyone's; a setting's key in one is Megatron-Bridge's.
+    """
     script = command.is_script and any("scripts/performance/" in token.text for token in command.words)
     named = any(token.text.partition("=")[0] in _RECIPE_FLAGS for token in command.words)
-    return script or named or any(is_override(token.text) and _SECTIONS.match(token.text) for token in command.arguments)
+    keys = {key for spec in table.specs.values() for framework in table.formats[NAME].frameworks for key in spec.keys_in(framework)}
+    given = (token.text.lstrip("~+").partition("=")[0] for token in command.arguments if is_override(token.text))
+    return script or named or any(key in keys and "." in key for key in given)
 
 
 def _read(text: JobText) -> Parsed | None:
     if text.python is not None:
         return _of_function(text)
     command = text.command
-    if command is None or not is_recipe(command):
+    if command is None or not is_recipe(command, text.table):
         return None
     leaves, notes = _options(command.arguments, text)
     below, said = _overrides_in_file(leaves, text)
