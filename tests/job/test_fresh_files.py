@@ -399,3 +399,53 @@ def test_another_trainer_is_not_taken_for_megatron_by_common_words() -> None:
         parse_job("python -m mine.main_sft model.path=x batch_size=4 logger=console\n")
     job = parse_job("torchrun --nproc_per_node=8 train.py --num_layers=32 --hidden_size=4096 --bf16=1\n")
     assert job.get("cuda_graph_impl") is None  # no default of Megatron-LM counts
+
+
+def _patched(text: str, name: str, fix: str) -> str:
+    return Patcher(book=BOOK, tool=TOOL).patch(text, name, [Wanted(fixes=(fix,))]).text
+
+
+def test_bare_arguments_get_new_ones_in_their_own_spelling_and_no_section_for_the_environment() -> None:
+    text = "num_layers: 4\nhidden_size: 64\nnum_attention_heads: 4\nnum_experts: 8\nexpert_model_parallel_size: 8  # of one node\n"
+    assert _patched(text, "model.yaml", "CMP-03") == f"{text}moe_permute_fusion: true\n"
+    hybrid = _patched(text, "model.yaml", "COM-02")
+    assert "moe_flex_dispatcher_backend: hybridep\n" in hybrid
+    assert "env" not in hybrid.lower()
+    assert "--moe-permute-fusion: true" in _patched("MODEL_ARGS:\n  --num-layers: 4\n  --num-experts: 8\n", "model.yaml", "CMP-03")
+    off = f"{text}no_rope_fusion: true\n"
+    assert "no_rope_fusion" not in _patched(off, "model.yaml", "CMP-04")
+
+
+def test_a_number_that_the_trainer_fills_in_is_not_written_into_deepspeed_s_file() -> None:
+    text = (
+        '{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", '
+        '"train_batch_size": "auto"}'
+    )
+    with pytest.raises(PatchRefusedError, match="is auto, which the trainer fills in from its own arguments"):
+        _patched(text, "zero3.json", "MEM-12")
+    assert _patched(text, "zero3.json", "HOST-05") == text
+
+
+def test_a_size_that_is_not_known_is_not_doubled() -> None:
+    text = "model_name_or_path: x\noutput_dir: y\nlearning_rate: 1.0e-5\n"
+    assert _patched(text, "sft.yaml", "HOST-05") == text
+    assert _patched(f"{text}per_device_train_batch_size: 2\ngradient_accumulation_steps: 4\n", "sft.yaml", "HOST-05") != text
+
+
+@for_each(
+    "more, recompute",
+    ("", "full"),
+    ("gradient_checkpointing: false\n", "full"),
+    ("disable_gradient_checkpointing: true\n", "none"),
+)
+def test_llama_factory_recomputes_unless_its_own_switch_is_set(more: str, recompute: str) -> None:
+    text = f"stage: sft\nfinetuning_type: full\nmodel_name_or_path: x\ncutoff_len: 4096\nper_device_train_batch_size: 1\n{more}"
+    assert parse_job(text).get("recompute_granularity") == recompute
+    for fix in ("MEM-03", "CMP-13") if recompute == "full" else ():
+        with pytest.raises(PatchRefusedError, match=r"LLaMA-Factory (recomputes unless|takes no)"):
+            _patched(text, "sft.yaml", fix)
+
+
+def test_a_whole_section_by_its_name_is_an_override_of_a_recipe() -> None:
+    job = parse_job("python run_recipe.py --recipe x_config mixed_precision=bf16_with_mxfp8_mixed train.micro_batch_size=1\n")
+    assert (job.get("fp8_recipe"), job.get("bf16"), job.get("micro_batch_size")) == ("mxfp8", True, 1)

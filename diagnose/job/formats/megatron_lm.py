@@ -10,7 +10,8 @@ from itertools import pairwise
 from typing import Any
 
 from diagnose.job.command_line import Command, by_flag, flag_leaf, parsed_command
-from diagnose.job.edit import flag_editor, map_editor
+from diagnose.job.edit import ENVIRONMENT, Editor, flag_editor, map_editor
+from diagnose.job.edit_yaml import compose
 from diagnose.job.formats import megatron_bridge
 from diagnose.job.formats.reader import Key, Reader, keys_of
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed, wrong_type
@@ -199,4 +200,14 @@ def _keys(spec: SettingSpec, table: JobSettings) -> Iterator[Key]:
     yield from keys_of(NAME, spec, table)
 
 
-READER = Reader(name=NAME, read=_read, keys=_keys, editor=lambda text: map_editor(text) or flag_editor(text))
+def _editor(text: str) -> Editor | None:
+    """What writes into flags or YAML. Bare arguments are handed on one by one: among them a section for the environment is none."""
+    found = map_editor(text)
+    if found is None:
+        return flag_editor(text)
+    root = compose(text)
+    holds = any(root.entry(name) is not None for name in (*_SECTIONS, "env_vars"))
+    return found if holds else replace(found, takes=lambda edit: edit.framework != ENVIRONMENT)
+
+
+READER = Reader(name=NAME, read=_read, keys=_keys, editor=_editor)

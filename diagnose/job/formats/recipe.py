@@ -15,7 +15,7 @@ from diagnose.job.formats.reader import Reader
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed
 from diagnose.job.python_source import chosen_function, configured, source_of
 from diagnose.job.shell import Token
-from diagnose.job.text import JobText, is_override, leaves_of, override_word
+from diagnose.job.text import JobText, is_override, is_override_line, leaves_of, override_word
 from diagnose.knowledge.settings import JobSettings
 
 NAME = "recipe"
@@ -133,10 +133,10 @@ def _of_recipe(leaves: Sequence[Leaf], *, read: bool) -> list[str]:
 
 def _options(tokens: Sequence[Token], text: JobText) -> tuple[list[Leaf], list[str]]:
     """Options of the performance scripts with the overrides that stand behind them, and what has to be said of them."""
-    overrides = [token for token in tokens if is_override(token.text)]
+    overrides = [token for token in tokens if _overrides(token.text, text.table)]
     found: dict[str, Leaf] = {}
     notes: list[str] = []
-    rest = [token for token in tokens if not is_override(token.text)]
+    rest = [token for token in tokens if not _overrides(token.text, text.table)]
     for option, values in by_flag(rest, lambda token: token.text.startswith("-") and not _NUMBER.fullmatch(token.text)):
         if option is None:
             notes += [f"line {value.line}: {value.unresolved} may hold more options" for value in values if value.unresolved]
@@ -153,6 +153,13 @@ def _options(tokens: Sequence[Token], text: JobText) -> tuple[list[Leaf], list[s
             notes.append(f"{name} is given twice; line {option.line} counts")
         found[key] = Leaf(key=key, shown=name, value=leaf.value, place=leaf.place, line=leaf.line)
     return [*found.values(), *(override_word(token, text.source) for token in overrides)], notes
+
+
+def _overrides(text: str, table: JobSettings) -> bool:
+    """Whether a word is an override: of a dotted key, or of a whole section that stands for settings (mixed_precision=bf16_mixed)."""
+    named = (spec for spec in table.specs.values() if spec.presets)
+    whole = {key for spec in named for framework in table.formats[NAME].frameworks for key in spec.keys_in(framework)}
+    return is_override(text) or (is_override_line(text) and text.lstrip("~+").partition("=")[0] in whole)
 
 
 def _long_name(option: str, table: JobSettings) -> str:
