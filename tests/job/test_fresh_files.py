@@ -449,3 +449,29 @@ def test_llama_factory_recomputes_unless_its_own_switch_is_set(more: str, recomp
 def test_a_whole_section_by_its_name_is_an_override_of_a_recipe() -> None:
     job = parse_job("python run_recipe.py --recipe x_config mixed_precision=bf16_with_mxfp8_mixed train.micro_batch_size=1\n")
     assert (job.get("fp8_recipe"), job.get("bf16"), job.get("micro_batch_size")) == ("mxfp8", True, 1)
+
+
+def test_a_member_of_an_enum_that_is_saved_by_its_number_is_read() -> None:
+    text = (
+        "model:\n  num_layers: 2\n  attention_backend: {_target_: megatron.core.transformer.enums.AttnBackend, _call_: true, _args_: [3]}\n"
+        "  attention_mask: {_target_: megatron.core.transformer.enums.AttnMaskType, _call_: true, _args_: [2]}\n"
+    )
+    assert parse_job(text).get("attention_backend") == "unfused"
+
+
+def test_numbers_of_deepspeed_inside_the_trainer_s_arguments_may_have_a_point() -> None:
+    text = '{"per_device_train_batch_size": 1, "deepspeed": {"zero_optimization": {"stage": 3, "reduce_bucket_size": 50000000.0}}}'
+    assert parse_job(text).get("bucket_size") == 50_000_000
+
+
+def test_the_rest_of_the_ranks_is_no_number_of_them() -> None:
+    text = "data_parallel_replicate_degree: 1\ndata_parallel_shard_degree: -1\ntensor_parallel_degree: 1\n"
+    assert [one.id for one in check(parse_job(text), BOOK, TOOL).results if one.group == "will_fail"] == []
+
+
+def test_skyrl_s_supervised_trainer_has_megatron_s_names_too() -> None:
+    job = parse_job(
+        "uv run python -m skyrl.train.main_sft strategy=megatron megatron_config.tensor_model_parallel_size=2 placement.num_nodes=1 "
+        "placement.num_gpus_per_node=8\n"
+    )
+    assert (job.format, job.get("tensor_model_parallel_size"), job.get("world_size")) == ("rl", 2, 8)

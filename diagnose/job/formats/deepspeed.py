@@ -54,13 +54,16 @@ def taken(tree: Tree) -> tuple[list[Leaf], list[str]]:
     return [replace(leaf, value=None) if leaf.value == "auto" else leaf for leaf in leaves], notes
 
 
+def number(value: object) -> object:
+    """A whole number as one, whichever way it is written: JSON knows one kind of number, and 5e8 is the usual way."""
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        value = float(value)
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**62 else value
+
+
 def _leaves(tree: Tree) -> Iterator[Leaf]:
     for leaf in leaves_of(tree.data, tree.lines):
-        value = leaf.value
-        if isinstance(value, str) and _WHOLE.fullmatch(value):
-            value = float(value)
-        if isinstance(value, float) and value.is_integer() and abs(value) < 2**62:  # 5e8: JSON knows one kind of number
-            value = int(value)
+        value = number(leaf.value)
         if isinstance(value, str) and _PLACED.fullmatch(value) and not leaf.key.startswith(("optimizer", "scheduler")):
             value = f"{UNRESOLVED} = {value}"
         off = leaf.key in _UNUSED_AT_ZERO and value == 0

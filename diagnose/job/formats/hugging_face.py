@@ -73,6 +73,7 @@ def _of_map(text: JobText) -> tuple[list[Leaf], list[str]]:
     leaves = [replace(leaf, known=True) for leaf in leaves_of(text.yaml.data, text.yaml.lines)]
     inner = text.yaml.data.get("deepspeed")
     if isinstance(inner, dict):  # DeepSpeed's configuration itself
+        leaves = [replace(leaf, value=deepspeed.number(leaf.value)) if leaf.key.startswith("deepspeed.") else leaf for leaf in leaves]
         return list(_settled(leaves)), []
     below, notes = _below([leaf for leaf in leaves if leaf.key in ("deepspeed", "dist_config.config_file")], text)
     return list(_settled([*leaves, *below])), notes

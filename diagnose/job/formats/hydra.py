@@ -31,6 +31,8 @@ _GROUPS: Mapping[str, str] = {
     "trainer.policy.megatron_config.optimizer_config_kwargs.": "optimizer.",
     "trainer.policy.megatron_config.transformer_config_kwargs.": "model.",
     "trainer.policy.megatron_config.": "model.",
+    "megatron_config.transformer_config_kwargs.": "model.",  # its supervised trainer, main_sft
+    "megatron_config.": "model.",
     "policy.megatron_cfg.optimizer.": "optimizer.",
     "policy.megatron_cfg.distributed_data_parallel_config.": "ddp.",
     "policy.megatron_cfg.model_overrides.": "model.",
@@ -54,10 +56,13 @@ _KEYS: Mapping[str, str] = {
     "policy.megatron_cfg.fp8_cfg.fp8_recipe": "model.fp8_recipe",
     "policy.megatron_cfg.fp8_cfg.fp8_param": "mixed_precision.fp8_param",
 }
-_SKYRL = ("trainer.placement.policy_num_nodes", "trainer.placement.policy_num_gpus_per_node")
-_RANKS = (("trainer.nnodes", "trainer.n_gpus_per_node"), ("cluster.num_nodes", "cluster.gpus_per_node"), _SKYRL)
+_SKYRL = (
+    ("trainer.placement.policy_num_nodes", "trainer.placement.policy_num_gpus_per_node"),
+    ("placement.num_nodes", "placement.num_gpus_per_node"),
+)
+_RANKS = (("trainer.nnodes", "trainer.n_gpus_per_node"), ("cluster.num_nodes", "cluster.gpus_per_node"), *_SKYRL)
 _KNOWN = re.compile(
-    r"actor_rollout_ref\.|policy\.|trainer\.(nnodes|n_gpus_per_node|placement\.policy_num_\w+)|trainer\.policy\.megatron_config\.|cluster\.(num_nodes|gpus_per_node)|engine\.\w+_parallel_size|grpo\.|distillation\."
+    r"actor_rollout_ref\.|policy\.|trainer\.(nnodes|n_gpus_per_node|placement\.policy_num_\w+)|(trainer\.policy\.)?megatron_config\.|cluster\.(num_nodes|gpus_per_node)|engine\.\w+_parallel_size|grpo\.|distillation\."
 )
 _MAX_LEVEL = 8
 _RECOMPUTE = "policy.megatron_cfg."
