@@ -395,6 +395,7 @@ def test_a_program_of_another_framework_is_refused_by_its_name_although_some_arg
 
 
 def test_another_trainer_is_not_taken_for_megatron_by_common_words() -> None:
+    assert parse_job(f"torchrun examples/train/run_train.py {FLAGS}\n").get("num_layers") == 4  # of that name, but not nanotron's package
     with pytest.raises(JobFileError, match="of whose arguments none is known"):  # no recipe of Megatron-Bridge
         parse_job("python -m mine.main_sft model.path=x batch_size=4 logger=console\n")
     job = parse_job("torchrun --nproc_per_node=8 train.py --num_layers=32 --hidden_size=4096 --bf16=1\n")

@@ -43,11 +43,13 @@ def program_of(text: JobText) -> ForeignJob | None:
 
 
 def started(text: JobText) -> ForeignJob | None:
-    """The framework whose path or module a script's command starts, whatever arguments it has; a bare word may be anyone's program."""
+    """The framework whose own package, or else program, a script's command starts, whatever arguments it has."""
     program = text.command.program if text.syntax == "shell" and text.command is not None else ""
-    if not re.search(r"[./]", program):
+    parts = set(re.split(r"[./]", program)) if re.search(r"[./]", program) else set()  # a bare word may be anyone's program
+    if not parts:
         return None
-    return next((one for one in text.table.foreign if one.programs and re.fullmatch(one.programs, program)), None)
+    named = (one for one in text.table.foreign if one.programs and re.fullmatch(one.programs, program))
+    return next((one for one in named if not one.modules or parts & set(one.modules)), None)
 
 
 def _below(name: str, module: str) -> bool:
