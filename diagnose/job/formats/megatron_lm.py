@@ -179,7 +179,7 @@ def _set_by_swift(leaves: Sequence[Leaf]) -> list[Leaf]:
     """
     given = {leaf.key: leaf for leaf in leaves}
     found: list[Leaf] = []
-    chosen = given.get("optimizer")  # Muon goes without
+    chosen = given.get(flag_name("--optimizer"))  # Muon goes without
     if (chosen is None or chosen.value == "adam") and not given.keys() & {"use_distributed_optimizer", "use_megatron_fsdp"}:
         place = "set by ms-swift itself"
         found.append(Leaf(key="use_distributed_optimizer", shown="--use_distributed_optimizer", value=True, place=place))

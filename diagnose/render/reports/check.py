@@ -36,7 +36,7 @@ _READ: Mapping[str, str] = {
     "num_layers": "layers",
     "num_moe_experts": "experts",
     "moe_router_topk": "top-k",
-    "moe_token_dispatcher_type": "dispatcher",
+    "moe_token_dispatcher_type": "token dispatcher",
     "recompute_granularity": "recompute",
     "data_parallel_sharding_strategy": "sharding",
     "bf16": "BF16",
