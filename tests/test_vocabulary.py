@@ -48,7 +48,7 @@ compute: the role of operations that compute, or that part of a step | measure/b
     reason/forecast/ranks render/knowledge/kernels render/words
 elementwise: the operation | measure/buckets/line
 embedding: what a pipeline stage holds | job/sizes
-experts: those of a layer or a job | job/sizes measure/buckets/neighbours measure/where
+experts: those of a layer or a job | job/sizes measure/buckets/neighbours measure/where render/reports/check
 loss: what a pipeline stage holds, or a section of a job file | job/formats/torchtitan job/sizes
 memcpy: the kind of operation | load/kineto_columns load/kineto_tables load/nsys_tables measure/host
 memory: the frame of allocator events, or a table of the report | load/conform load/kineto_tables load/nsys_tables render/knowledge/numbers

@@ -8,6 +8,8 @@ import click
 
 from diagnose.commands.options import PATH, Group, command_option, format_option, option, rules_option, set_option, takes
 from diagnose.commands.output import EXIT_GATE, print_document
+from diagnose.render import Options
+from diagnose.render.report import ANSWER, EVERYTHING
 from diagnose.version import __version__
 
 
@@ -18,6 +20,7 @@ class Checking(Group):
     overrides: tuple[str, ...] = set_option()
     job_command: str | None = command_option()
     rules: tuple[Path, ...] = rules_option("checks, rules and fixes")
+    verbose: bool = option("-v", "--verbose", is_flag=True, help="Print every check that was not assessed, with what it needs.")
     format: str = format_option("check")
 
 
@@ -38,5 +41,5 @@ def check(job: Path, checking: Checking) -> int:
     settings = read_job(job, load_job_settings(), checking.overrides, command=checking.job_command)
     book = load_rulebook(tuple(dict.fromkeys((*settings.rules, *checking.rules))))
     report = checked(settings, book, Tool(name="diagnose", version=__version__, rules_sha256=book.sha256), checking.platform)
-    print_document(report, checking.format)
+    print_document(report, checking.format, Options(detail=EVERYTHING if checking.verbose else ANSWER))
     return EXIT_GATE if report.failed else 0

@@ -256,7 +256,7 @@ class Known:
 
 
 _MEGATRON_GROUP = re.compile(
-    r"actor_rollout_ref\.actor\.|policy\.(megatron_cfg\.|\w+$)|cluster\.\w+$|trainer\.(nnodes|n_gpus_per_node)$|model\.[\w.]+$|train\.\w+$|engine\.\w+$"
+    r"actor_rollout_ref\.actor\.|policy\.(megatron_cfg\.|\w+$)|cluster\.\w+$|trainer\.(nnodes|n_gpus_per_node|placement\.policy_num_\w+)$|(trainer\.policy\.)?megatron_config\.[\w.]+$|model\.[\w.]+$|train\.\w+$|engine\.\w+$"
 )
 
 

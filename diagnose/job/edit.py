@@ -201,7 +201,13 @@ def _write_flag(text: str, root: Node, edit: Edit) -> str:
     if written or edit.op in ("unset", "remove"):
         return text
     new = _new_flag(edit, value, flags)
-    return text if new is None else yaml_edit.put(text, (*base, new[0]), _shown(new[1], plain=True))
+    if new is None:
+        return text
+    key, said = new
+    if inner is not None and inner.entries and not any(one.value.startswith("-") for one, _ in inner.entries):  # as Python calls arguments
+        inverted = edit.setting is not None and any(flag == f"!{key.lstrip('-')}" for flag in flags)
+        key, said = (edit.setting or key, not said) if inverted else (flag_name(key), said)
+    return yaml_edit.put(text, (*base, key), _shown(said, plain=True))
 
 
 def _says(form: str, value: SettingValue | None) -> bool:

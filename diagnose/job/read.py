@@ -18,7 +18,7 @@ from pathlib import Path
 
 from diagnose.errors import JobFileError
 from diagnose.job.formats import READERS, accelerate, deepspeed, hugging_face
-from diagnose.job.formats.foreign import program_of, refusal, refuse_foreign
+from diagnose.job.formats.foreign import program_of, refusal, refuse_foreign, started
 from diagnose.job.formats.overrides import NAME as OVERRIDES
 from diagnose.job.formats.reader import Key
 from diagnose.job.layout import layers_of, stages_of
@@ -90,6 +90,8 @@ _ANY_JOB = "Give a configuration dump, flags, the command that started the job, 
 def _first_read(text: JobText) -> Parsed:
     """The text as the first reader that knows it reads it. Raises JobFileError."""
     try:
+        if (other := started(text)) is not None:
+            raise refusal(text, other)
         parsed = next((found for reader in READERS.values() if (found := reader.read(text)) is not None), None)
     except NoTrainingError:
         if (other := program_of(text)) is not None:
@@ -145,7 +147,7 @@ _Table = Mapping[str, tuple[_Alias, ...]]
 
 def settle(parsed: Parsed, table: JobSettings, source: str) -> Job:
     """The job that a file's values make. Raises JobFileError."""
-    leaves, aliases = _applied(parsed.leaves, parsed.format, table), _aliases(parsed.format, table)
+    leaves, aliases = _interpolated(_applied(parsed.leaves, parsed.format, table)), _aliases(parsed.format, table)
     notes: list[str] = []
     found, unknown, unresolved = _match(leaves, aliases, table, source, notes)
     settings = _settled(found, parsed, unresolved, table, source)
@@ -216,6 +218,23 @@ def _applied(leaves: Sequence[Leaf], format_: str, table: JobSettings) -> list[L
             known = key if key in own else next(iter(names), key)
             result.append(replace(leaf, key=known, forced=False))
     return result
+
+
+_INTERPOLATION = re.compile(r"\$\{([\w.]+)\}")
+
+
+def _interpolated(leaves: Sequence[Leaf]) -> list[Leaf]:
+    """OmegaConf's `${key}` is what that key of the file says; of any other `${...}` only the process knows what it stands for."""
+    said = {leaf.shown: leaf.value for leaf in leaves}
+    found = []
+    for leaf in leaves:
+        value = leaf.value
+        if isinstance(value, str) and "${" in value and not _unresolved(value):
+            match = _INTERPOLATION.fullmatch(value.strip())
+            value = said.get(match[1], value) if match else value
+            value = f"{UNRESOLVED} = {leaf.value}" if isinstance(value, str) and "${" in value else value
+        found.append(leaf if value is leaf.value else replace(leaf, value=value))
+    return found
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

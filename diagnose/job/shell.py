@@ -161,10 +161,20 @@ class _Reader:
                 self.maybe([lambda one, node=node: self.node(node, one)[1]], scope, skipped=True)
                 status = "unknown"
                 continue
-            status, flow = self.node(node, scope)
+            taken, started = scope.copy(), len(self.runs)
+            found, flow = self.node(node, taken)
+            if before in ("&&", "||") and flow == "exit" and not self.starts(started):
+                place = _line(node.body) if isinstance(node, Group) else getattr(node, "line", 1)
+                scope.note(place, "the script ends here with what it gives its variables itself, so the run had other values")
+                continue
+            status, scope.variables, scope.exported = found, taken.variables, taken.exported
             if flow is not None:
                 return status, flow
         return status, None
+
+    def starts(self, since: int) -> bool:
+        """Whether a program was started since so many commands. A script that ends without one only complains: the run went another way."""
+        return any(_starts(run) for run in self.runs[since:])
 
     def node(self, node: Node, scope: Scope) -> tuple[Status, Flow]:
         self.steps += 1
@@ -219,8 +229,8 @@ class _Reader:
                 if not open_:
                     taken, before = scope.copy(), len(self.runs)
                     flow = self.chain(body, taken)[1]
-                    if flow == "exit" and not any(_starts(run) for run in self.runs[before:]):
-                        continue  # it complains and ends: the script that was run did not come here
+                    if flow == "exit" and not self.starts(before):
+                        continue
                     scope.variables, scope.exported = taken.variables, taken.exported
                     return flow
                 open_.append(body)
@@ -493,6 +503,9 @@ class _Reader:
     def inner(self, value: Value, scope: Scope, asked: Mapping[str, Token] | None = None) -> None:
         """A value read as a script, each piece with its line; what is unresolved in it stays what the script called it."""
         text, marks = "", []
+        gaps = {name: Variable(values=((piece,),)) for piece in value if (name := piece.unresolved.removeprefix("$")) in scope.variables}
+        held = {name: scope.variables[name] for name in gaps}
+        scope.variables |= gaps  # the text around a gap says what is known of the variable
         for piece in value:
             marks.append((len(text), piece.line))
             text += piece.unresolved or piece.text.replace(CONTINUED, "\\\n")
@@ -503,6 +516,7 @@ class _Reader:
             self.schedule({name: replace(one, source=one.source or source) for name, one in given.items()}, scope)
         self.chain(parse_script(text, value[0].line if value else 1, marks), scope)
         scope.source = before
+        scope.variables |= {name: one for name, one in held.items() if scope.variables.get(name) == gaps[name]}
 
     def script_in(self, tokens: tuple[Token, ...], command: Simple, scope: Scope) -> tuple[Value, tuple[Token, ...] | None] | None:
         if tokens[0].text == "eval" and len(tokens) > 1:

@@ -583,12 +583,12 @@ def _common(held: Sequence[Variable]) -> tuple[Value, ...]:
             (place for place in range(min(map(len, lists))) if any(one[place] != lists[0][place] for one in lists)), min(map(len, lists))
         )
         return lists[0][:size]
-    values = [one.values[0] if one.values else () for one in held]
+    values = [tuple(piece for piece in one.values[0] if piece.text or piece.unresolved) if one.values else () for one in held]
     shortest = min(values, key=len)
     size = next((place for place in range(len(shortest)) if any(one[place] != shortest[place] for one in values)), len(shortest))
     begin = shortest[:size]
     if not begin or not any(piece.text.strip() for piece in begin):
         return ()
-    rests = [next((piece for piece in one[size:] if piece.text or piece.unresolved), None) for one in values]
+    rests = [one[size] if len(one) > size else None for one in values]
     ends = begin[-1].text[-1:].isspace() or all(rest is None or (not rest.unresolved and rest.text[:1].isspace()) for rest in rests)
     return ((*begin, Piece(text=" ", line=begin[-1].line)),) if ends else ()

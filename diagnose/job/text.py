@@ -105,6 +105,9 @@ def plain_value(value: object) -> object:
         return str(value["_target_"]).rpartition(".")[2]
     arguments = value.get("_args_")
     if "_target_" in value and isinstance(arguments, list):
+        name = str(value["_target_"]).rpartition(".")[2]
+        if name[:1].isupper() and len(arguments) == 1 and type(arguments[0]) is int:  # a member of an enum by its number
+            return f"{name}({arguments[0]})"
         return arguments[0] if len(arguments) == 1 else arguments
     return value
 

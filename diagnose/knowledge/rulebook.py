@@ -215,6 +215,7 @@ class CheckSpec(Strict, frozen=True, kw_only=True):
     repair: dict[str, Repair] = msgspec.field(default_factory=dict)
     no_fix: str = ""
     sure: bool = True
+    since: str = ""
     frameworks: tuple[str, ...] = ()
     fixes: tuple[str, ...] = ()
     examples: Examples | None = None

@@ -20,7 +20,7 @@ from diagnose.job.formats import plain
 from diagnose.knowledge import templates
 from diagnose.knowledge.repairs import as_fix
 from diagnose.knowledge.rulebook import PLATFORM_FACTS, CheckSpec, FixSpec, Requirement, Rulebook, platform_of
-from diagnose.knowledge.settings import JobFormat, SettingSpec
+from diagnose.knowledge.settings import JobFormat, SettingSpec, version_number
 from diagnose.model.vocabulary import GROUP_OF, GROUPS
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.findings import FixReader
@@ -42,7 +42,11 @@ def check(job: Job, book: Rulebook, tool: Tool, platform: str | None = None) -> 
     texts = [spec.when or "" for spec in specs.values()]
     holds = dict(zip(specs, context.holds_all(texts), strict=True))
     certain = dict(zip(specs, stated.holds_all(texts), strict=True))
-    found = [_result(key, specs[key], context, assumes=certain[key] is not True) for key, value in holds.items() if value]
+    found = [
+        _result(key, specs[key], context, assumes=certain[key] is not True)
+        for key, value in holds.items()
+        if value and _in_release(specs[key], context) is not False
+    ]
     derived = _of_fixes(context, stated, [book.expression(specs[result.id].when or "").names for result in found])
     results = tuple(sorted([*found, *derived], key=lambda result: GROUPS.index(result.group)))
     named = context.values.get("platform")
@@ -93,7 +97,7 @@ def _result(key: str, spec: CheckSpec, context: Context, *, assumes: bool) -> Ch
     return CheckResult(
         id=key,
         title=spec.title,
-        group="doubtful" if assumes or not spec.sure or not reached else GROUP_OF[spec.outcome],
+        group="doubtful" if assumes or not spec.sure or not reached or not _in_release(spec, context) else GROUP_OF[spec.outcome],
         outcome=spec.outcome,
         summary=templates.fill(spec.say, context.values),
         symptom=spec.symptom,
@@ -106,6 +110,14 @@ def _result(key: str, spec: CheckSpec, context: Context, *, assumes: bool) -> Ch
         repair=_repair(key, spec, context),
         no_fix=spec.no_fix,
     )
+
+
+def _in_release(spec: CheckSpec, context: Context) -> bool | None:
+    """Whether the job's release of Megatron-Core behaves as a check says; None where the job does not say which it is."""
+    if not spec.since:
+        return True
+    release = None if context.job is None else context.job.get("megatron_core_version")
+    return version_number(release) >= version_number(spec.since) if isinstance(release, str) else None
 
 
 def _only_counts(names: Sequence[str], book: Rulebook) -> bool:

@@ -98,11 +98,10 @@ def _edit(change: ChangeSpec, context: Context) -> Edit | str:
 
 
 def _value(change: ChangeSpec, setting: SettingSpec | None, context: Context) -> SettingValue | None:
-    """The typed value of a change; None where there is none."""
+    """The typed value of a change; None where there is none, or where what it is computed from is not known."""
     if change.value is not None:
         number = context.numbers([change.value])[0]
-        if number is not None:
-            return int(number) if number == round(number) else number
+        return None if number is None else int(number) if number == round(number) else number
     try:
         plain = strict_yaml.load(change.to)
     except strict_yaml.YamlError:

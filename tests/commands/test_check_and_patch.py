@@ -32,8 +32,23 @@ def test_check_of_a_sound_job_is_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(DEMO), "--platform", "h100"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("megatron-bridge job on h100: nothing found wrong. ")
-    assert "versions.transformer_engine\n   would decide permute-fusion-needs-te, router-fusion-needs-te" in out
+    assert "\nRead: TP 1, PP 1, CP 1, EP 16, " in out
+    assert "checks need settings that the file does not say, most often " in out
+    assert "would decide" not in out
     assert err == ""
+    assert main(["check", str(DEMO), "--platform", "h100", "-v"]) == 0
+    assert "versions.transformer_engine\n   would decide permute-fusion-needs-te, router-fusion-needs-te" in capsys.readouterr().out
+
+
+def test_check_tells_what_was_read_and_what_was_not_understood(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "run.sh"
+    sizes = "--num-layers 4 --tensor-model-parallel-size ${TP:-2} --num-experts 8 --bf16"
+    script.write_text(f"python pretrain_gpt.py {sizes} $MORE\n", encoding="utf-8")
+    main(["check", str(script)])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Read: TP 2, layers 4, experts 8, BF16." in out
+    assert "line 1: $MORE may hold more flags" in out
+    assert "taken from the script's own defaults, which the environment may overrule: TP" in out
 
 
 def test_check_of_a_job_that_fails_is_1(broken: Path, capsys: pytest.CaptureFixture[str]) -> None:

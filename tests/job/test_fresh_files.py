@@ -308,3 +308,171 @@ def test_a_tag_of_a_program_of_its_own_is_named() -> None:
 
 def test_a_profile_that_one_name_turns_on_is_on() -> None:
     assert parse_job(PRIMUS + "      profile: true\n      use_nsys_profiler: false\n").get("use_nsys_profiler") is True
+
+
+def test_a_command_that_a_condition_lengthens_is_read_as_far_as_every_branch_has_it() -> None:
+    script = (
+        "#!/bin/bash\n#SBATCH --nodes=16\n#SBATCH --ntasks-per-node=4\n"
+        f'CMD="python3 pretrain_gpt.py \\\n  {FLAGS}"\nif [ -n "$(hostname)" ]; then\n  CMD="$CMD \\\n    --log-interval 1"\nfi\n'
+        'srun -lu bash -c "RANK=\\$SLURM_PROCID $CMD"\n'
+    )
+    job = parse_job(script)
+    assert (job.get("num_layers"), job.get("world_size"), job.get("cuda_graph_impl")) == (4, 64, None)
+    assert not any("given twice" in note for note in job.notes)
+
+
+def test_a_script_that_its_own_defaults_would_end_ran_with_others() -> None:
+    script = f"NODES=${{NODES:-1}}\n(( NODES >= 2 )) || {{\n  echo needs more; exit 1; }}\npython pretrain_gpt.py {FLAGS}\n"
+    job = parse_job(script)
+    assert job.get("num_layers") == 4
+    assert any(note.startswith("line 3: the script ends here") for note in job.notes)
+
+
+@for_each(
+    "recipe, expected",
+    ("{_target_: megatron.bridge.recipes.x.y_pretrain_config, tensor_model_parallel_size: 2, context_parallelism: 64}", (2, 64, None)),
+    ("{_target_: megatron.bridge.recipes.x.y_pretrain_config}", (None, None, None)),
+)
+def test_a_recipe_that_a_file_names_decides_what_its_sections_leave_out(recipe: str, expected: tuple[int | None, ...]) -> None:
+    job = parse_job(f"recipe: {recipe}\ntrain: {{global_batch_size: 64}}\n")
+    sizes = ("tensor_model_parallel_size", "context_parallel_size", "pipeline_model_parallel_size")
+    assert tuple(job.get(name) for name in sizes) == expected
+    assert any("y_pretrain_config decides" in note for note in job.notes)
+    over = parse_job(f"recipe: {recipe}\nmodel: {{tensor_model_parallel_size: 8}}\n")
+    assert over.get("tensor_model_parallel_size") == 8  # sections go over what the recipe is called with
+
+
+def test_an_interpolation_is_what_its_key_says_and_any_other_is_not_known() -> None:
+    text = "model: {seq_length: 4096, num_layers: 2}\ndataset: {seq_length: '${model.seq_length}'}\n"
+    assert parse_job(text).get("seq_length") == 4096
+    custom = parse_job("dataset: {seq_length: '${art:data,size}'}\nmodel: {num_layers: 2, tensor_model_parallel_size: '${oc.env:TP}'}\n")
+    assert (custom.get("seq_length"), custom.get("tensor_model_parallel_size"), custom.get("num_layers")) == (None, None, 2)
+
+
+@for_each(
+    "text",
+    "num_layers: 4\nhidden_size: 64\nnum_attention_heads: 4\nrecompute_activations: true\nrecompute_granularity: full\n",
+    f"python pretrain_gpt.py {FLAGS} --recompute-granularity full --recompute-activations\n",
+)
+def test_recompute_activations_overrules_the_granularity_as_megatron_lm_takes_it(text: str) -> None:
+    job = parse_job(text)
+    assert job.get("recompute_granularity") == "selective"
+    assert any("overrules" in note for note in job.notes)
+
+
+@for_each(
+    "flags, expected",
+    ("--packing true --max_length 8192", (8192, True)),
+    ("--packing true --max_length 8192 --packing_length 4096 --optimizer dist_muon", (4096, None)),
+    ("--max_length 8192 --use_distributed_optimizer false", (None, False)),
+)
+def test_what_ms_swift_gives_megatron_itself(flags: str, expected: tuple[object, ...]) -> None:
+    job = parse_job(f"megatron sft --tensor_model_parallel_size 2 --micro_batch_size 1 {flags}\n")
+    assert (job.get("seq_length"), job.get("use_distributed_optimizer")) == expected
+
+
+def test_settings_of_skyrl_and_the_precision_of_nemo_rl() -> None:
+    of_skyrl = parse_job(
+        "uv run -m examples.train.main trainer.strategy=megatron trainer.placement.policy_num_nodes=2 "
+        "trainer.placement.policy_num_gpus_per_node=8 trainer.policy.megatron_config.expert_model_parallel_size=8 "
+        "trainer.policy.megatron_config.transformer_config_kwargs.recompute_granularity=full trainer.micro_train_batch_size_per_gpu=4\n"
+    )
+    names = ("world_size", "expert_model_parallel_size", "recompute_granularity", "micro_batch_size")
+    assert tuple(map(of_skyrl.get, names)) == (16, 8, "full", 4)
+    of_nemo = "policy:\n  precision: bfloat16\n  megatron_cfg: {enabled: true, tensor_model_parallel_size: 2}\n"
+    assert parse_job(of_nemo).get("bf16") is True
+
+
+@for_each(
+    "script, title",
+    ("python chatlearn/entrypoint.py grpo --config-file x.yaml models.policy_trainer.bf16=True\n", "ChatLearn"),
+    ("python3 -m verl.trainer.main config=c.yaml trainer.n_gpus_per_node=8\n", "EasyR1"),
+    ("torchrun --nproc_per_node 4 fastvideo/training/wan_training_pipeline.py --seed 1 --num_layers 3\n", "FastVideo"),
+)
+def test_a_program_of_another_framework_is_refused_by_its_name_although_some_arguments_are_known(script: str, title: str) -> None:
+    with pytest.raises(JobFileError, match=f"is of {title}, which is not read"):
+        parse_job(script)
+
+
+def test_another_trainer_is_not_taken_for_megatron_by_common_words() -> None:
+    assert parse_job(f"torchrun examples/train/run_train.py {FLAGS}\n").get("num_layers") == 4  # of that name, but not nanotron's package
+    with pytest.raises(JobFileError, match="of whose arguments none is known"):  # no recipe of Megatron-Bridge
+        parse_job("python -m mine.main_sft model.path=x batch_size=4 logger=console\n")
+    job = parse_job("torchrun --nproc_per_node=8 train.py --num_layers=32 --hidden_size=4096 --bf16=1\n")
+    assert job.get("cuda_graph_impl") is None  # no default of Megatron-LM counts
+
+
+def _patched(text: str, name: str, fix: str) -> str:
+    return Patcher(book=BOOK, tool=TOOL).patch(text, name, [Wanted(fixes=(fix,))]).text
+
+
+def test_bare_arguments_get_new_ones_in_their_own_spelling_and_no_section_for_the_environment() -> None:
+    text = "num_layers: 4\nhidden_size: 64\nnum_attention_heads: 4\nnum_experts: 8\nexpert_model_parallel_size: 8  # of one node\n"
+    assert _patched(text, "model.yaml", "CMP-03") == f"{text}moe_permute_fusion: true\n"
+    hybrid = _patched(text, "model.yaml", "COM-02")
+    assert "moe_flex_dispatcher_backend: hybridep\n" in hybrid
+    assert "env" not in hybrid.lower()
+    assert "--moe-permute-fusion: true" in _patched("MODEL_ARGS:\n  --num-layers: 4\n  --num-experts: 8\n", "model.yaml", "CMP-03")
+    off = f"{text}no_rope_fusion: true\n"
+    assert "no_rope_fusion" not in _patched(off, "model.yaml", "CMP-04")
+
+
+def test_a_number_that_the_trainer_fills_in_is_not_written_into_deepspeed_s_file() -> None:
+    text = (
+        '{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", '
+        '"train_batch_size": "auto"}'
+    )
+    with pytest.raises(PatchRefusedError, match="is auto, which the trainer fills in from its own arguments"):
+        _patched(text, "zero3.json", "MEM-12")
+    assert _patched(text, "zero3.json", "HOST-05") == text
+
+
+def test_a_size_that_is_not_known_is_not_doubled() -> None:
+    text = "model_name_or_path: x\noutput_dir: y\nlearning_rate: 1.0e-5\n"
+    assert _patched(text, "sft.yaml", "HOST-05") == text
+    assert _patched(f"{text}per_device_train_batch_size: 2\ngradient_accumulation_steps: 4\n", "sft.yaml", "HOST-05") != text
+
+
+@for_each(
+    "more, recompute",
+    ("", "full"),
+    ("gradient_checkpointing: false\n", "full"),
+    ("disable_gradient_checkpointing: true\n", "none"),
+)
+def test_llama_factory_recomputes_unless_its_own_switch_is_set(more: str, recompute: str) -> None:
+    text = f"stage: sft\nfinetuning_type: full\nmodel_name_or_path: x\ncutoff_len: 4096\nper_device_train_batch_size: 1\n{more}"
+    assert parse_job(text).get("recompute_granularity") == recompute
+    for fix in ("MEM-03", "CMP-13") if recompute == "full" else ():
+        with pytest.raises(PatchRefusedError, match=r"LLaMA-Factory (recomputes unless|takes no)"):
+            _patched(text, "sft.yaml", fix)
+
+
+def test_a_whole_section_by_its_name_is_an_override_of_a_recipe() -> None:
+    job = parse_job("python run_recipe.py --recipe x_config mixed_precision=bf16_with_mxfp8_mixed train.micro_batch_size=1\n")
+    assert (job.get("fp8_recipe"), job.get("bf16"), job.get("micro_batch_size")) == ("mxfp8", True, 1)
+
+
+def test_a_member_of_an_enum_that_is_saved_by_its_number_is_read() -> None:
+    text = (
+        "model:\n  num_layers: 2\n  attention_backend: {_target_: megatron.core.transformer.enums.AttnBackend, _call_: true, _args_: [3]}\n"
+        "  attention_mask: {_target_: megatron.core.transformer.enums.AttnMaskType, _call_: true, _args_: [2]}\n"
+    )
+    assert parse_job(text).get("attention_backend") == "unfused"
+
+
+def test_numbers_of_deepspeed_inside_the_trainer_s_arguments_may_have_a_point() -> None:
+    text = '{"per_device_train_batch_size": 1, "deepspeed": {"zero_optimization": {"stage": 3, "reduce_bucket_size": 50000000.0}}}'
+    assert parse_job(text).get("bucket_size") == 50_000_000
+
+
+def test_the_rest_of_the_ranks_is_no_number_of_them() -> None:
+    text = "data_parallel_replicate_degree: 1\ndata_parallel_shard_degree: -1\ntensor_parallel_degree: 1\n"
+    assert [one.id for one in check(parse_job(text), BOOK, TOOL).results if one.group == "will_fail"] == []
+
+
+def test_skyrl_s_supervised_trainer_has_megatron_s_names_too() -> None:
+    job = parse_job(
+        "uv run python -m skyrl.train.main_sft strategy=megatron megatron_config.tensor_model_parallel_size=2 placement.num_nodes=1 "
+        "placement.num_gpus_per_node=8\n"
+    )
+    assert (job.format, job.get("tensor_model_parallel_size"), job.get("world_size")) == ("rl", 2, 8)

@@ -207,3 +207,10 @@ def test_no_simulated_job_is_said_to_fail(names: tuple[str, ...]) -> None:
             jobs["\n".join(line for line in lines if not line.startswith("#")), one.plan.machine.gpu] = name
     found = {name: check(parse_job(text), BOOK, TOOL, gpu).results for (text, gpu), name in jobs.items()}
     assert {name: [one.id for one in rows if one.group != "doubtful"] for name, rows in found.items()} == {name: [] for name in found}
+
+
+@for_each("release, groups", ("0.16.0", []), ("0.17.0", ["will_fail"]), (None, ["doubtful"]))
+def test_what_a_newer_release_refuses_is_doubtful_where_the_job_does_not_say_its_own(release: str | None, groups: list[str]) -> None:
+    changes = {**OVERLAP, "model__recompute_granularity": "selective", "model__recompute_modules": ["moe"]}
+    found = report(**changes, **({} if release is None else {"versions__megatron_core": release}))
+    assert [one.group for one in found.results if one.id == "expert-overlap-with-moe-recompute"] == groups

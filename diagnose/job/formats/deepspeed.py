@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from diagnose.job.edit import section_editor
+from diagnose.job.edit import Edit, section_editor
+from diagnose.job.edit_yaml import Node
 from diagnose.job.formats.reader import Reader
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed
 from diagnose.job.text import JobText, Tree, leaves_of
@@ -27,6 +28,10 @@ _SECTIONS = _OWN | {  # DeepSpeed deepspeed/runtime/constants.py and config.py
     "checkpoint_tag_validation", "allgather_size", "allreduce_always_fp32", "autotp_size", "zenflow", "nebula", "random_ltd",
 }  # fmt: skip
 _UNUSED_AT_ZERO = frozenset({"tensor_parallel.autotp_size", "expert_parallel.autoep_size", "pipe_parallel_size"})
+# transformers/integrations/deepspeed.py, trainer_config_process: a value that differs from the arguments is an error
+_OF_TRAINER = frozenset(
+    {"train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size", "fp16.enabled", "bf16.enabled"}
+)
 _PLACED = re.compile(r"<[^<>]+>|\$\{?\w+\}?|[A-Z][A-Z_]+")  # what a script puts a value in place of
 _WHOLE = re.compile(r"[+-]?\d+(\.0*)?([eE]\+?\d+)?")
 
@@ -49,13 +54,16 @@ def taken(tree: Tree) -> tuple[list[Leaf], list[str]]:
     return [replace(leaf, value=None) if leaf.value == "auto" else leaf for leaf in leaves], notes
 
 
+def number(value: object) -> object:
+    """A whole number as one, whichever way it is written: JSON knows one kind of number, and 5e8 is the usual way."""
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        value = float(value)
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**62 else value
+
+
 def _leaves(tree: Tree) -> Iterator[Leaf]:
     for leaf in leaves_of(tree.data, tree.lines):
-        value = leaf.value
-        if isinstance(value, str) and _WHOLE.fullmatch(value):
-            value = float(value)
-        if isinstance(value, float) and value.is_integer() and abs(value) < 2**62:  # 5e8: JSON knows one kind of number
-            value = int(value)
+        value = number(leaf.value)
         if isinstance(value, str) and _PLACED.fullmatch(value) and not leaf.key.startswith(("optimizer", "scheduler")):
             value = f"{UNRESOLVED} = {value}"
         off = leaf.key in _UNUSED_AT_ZERO and value == 0
@@ -70,4 +78,12 @@ def _read(text: JobText) -> Parsed | None:
     return Parsed(format=NAME, leaves=tuple(leaves), rules=tree.rules, notes=(*tree.notes, *notes))
 
 
-READER = Reader(name=NAME, read=_read, editor=section_editor)
+def _refused(root: Node, edit: Edit) -> str | None:
+    """Why a value can't be written: the Trainer fills auto in from its own arguments, and refuses a file that says another number."""
+    node = root.at(tuple(edit.key.split(".")))
+    if edit.key not in _OF_TRAINER or node is None or node.value != "auto":
+        return None
+    return f"{edit.key} is auto, which the trainer fills in from its own arguments: the change belongs there"
+
+
+READER = Reader(name=NAME, read=_read, editor=lambda text: section_editor(text, _refused))

@@ -42,6 +42,16 @@ def program_of(text: JobText) -> ForeignJob | None:
     return next((one for one in text.table.foreign if one.programs and any(re.fullmatch(one.programs, word) for word in words)), None)
 
 
+def started(text: JobText) -> ForeignJob | None:
+    """The framework whose own package, or else program, a script's command starts, whatever arguments it has."""
+    program = text.command.program if text.syntax == "shell" and text.command is not None else ""
+    parts = set(re.split(r"[./]", program)) if re.search(r"[./]", program) else set()  # a bare word may be anyone's program
+    if not parts:
+        return None
+    named = (one for one in text.table.foreign if one.programs and re.fullmatch(one.programs, program))
+    return next((one for one in named if not one.modules or parts & set(one.modules)), None)
+
+
 def _below(name: str, module: str) -> bool:
     return f"{name}.".startswith(f"{module}.")
 

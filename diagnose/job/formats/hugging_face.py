@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from diagnose.job.command_line import Command, by_flag, parsed_command
-from diagnose.job.edit import section_editor
+from diagnose.job.edit import Edit, section_editor
+from diagnose.job.edit_yaml import Node
 from diagnose.job.formats import accelerate, deepspeed
 from diagnose.job.formats.reader import Key, Reader, keys_of
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed
@@ -33,6 +34,11 @@ _OWN = frozenset(  # transformers TrainingArguments; base_model is Axolotl's, fi
 _WITH = frozenset(
     {"output_dir", "micro_batch_size", "gradient_accumulation_steps", "learning_rate", "sequence_len", "cutoff_len", "deepspeed"}
 )
+_LLAMA_FACTORY = frozenset({"stage", "finetuning_type"})  # arguments that its training needs, and no other has
+_INSTEAD: Mapping[str, str] = {  # its own names, src/llamafactory/hparams/model_args.py
+    "gradient_checkpointing": "LLaMA-Factory recomputes unless disable_gradient_checkpointing is true: that is the key to set",
+    "attn_implementation": "LLaMA-Factory takes no attn_implementation; flash_attn: fa2 asks for the same",
+}
 _FILE = re.compile(r"[\w./${}~+-]+\.(ya?ml|json)")
 _OF_MEGATRON = re.compile(r"--?(tensor[-_]model[-_]parallel[-_]size|num[-_]layers|micro[-_]batch[-_]size|hidden[-_]size)(=.*)?")
 _OTHERS = frozenset(
@@ -67,6 +73,7 @@ def _of_map(text: JobText) -> tuple[list[Leaf], list[str]]:
     leaves = [replace(leaf, known=True) for leaf in leaves_of(text.yaml.data, text.yaml.lines)]
     inner = text.yaml.data.get("deepspeed")
     if isinstance(inner, dict):  # DeepSpeed's configuration itself
+        leaves = [replace(leaf, value=deepspeed.number(leaf.value)) if leaf.key.startswith("deepspeed.") else leaf for leaf in leaves]
         return list(_settled(leaves)), []
     below, notes = _below([leaf for leaf in leaves if leaf.key in ("deepspeed", "dist_config.config_file")], text)
     return list(_settled([*leaves, *below])), notes
@@ -197,8 +204,16 @@ def _launched(command: Command, text: JobText) -> tuple[list[Leaf], list[str]]:
 
 
 def _settled(leaves: Sequence[Leaf]) -> Iterator[Leaf]:
-    """A longest sequence is every sequence's length only where samples are packed to it."""
+    """A longest sequence is every sequence's length only where samples are packed; LLaMA-Factory recomputes unless it is told not to."""
     by_key = {leaf.key: leaf.value for leaf in leaves}
+    if by_key.keys() >= _LLAMA_FACTORY and by_key.get("disable_gradient_checkpointing") is not True:
+        leaves = [leaf for leaf in leaves if leaf.key != "gradient_checkpointing" or leaf.value is True]
+        if (
+            by_key.get("gradient_checkpointing") is not True
+        ):  # src/llamafactory/model/model_utils/checkpointing.py, prepare_model_for_training
+            yield Leaf(
+                key="gradient_checkpointing", shown="gradient_checkpointing", value=True, known=True, place="set by LLaMA-Factory itself"
+            )
     packed = any(by_key.get(key) is True for key in ("packing", "sample_packing", "neat_packing"))
     for leaf in leaves:
         value = None if leaf.value in ("auto", "", -1) else leaf.value
@@ -222,4 +237,9 @@ def _keys(spec: SettingSpec, table: JobSettings) -> Iterator[Key]:
         yield replace(key, spellings=tuple(f"launch.{one}" for one in key.spellings), level=2)
 
 
-READER = Reader(name=NAME, read=_read, keys=_keys, editor=section_editor)
+def _refused(root: Node, edit: Edit) -> str | None:
+    """Why LLaMA-Factory would not heed, or refuse, an argument of the Trainer."""
+    return _INSTEAD.get(edit.key) if all(root.entry(name) is not None for name in _LLAMA_FACTORY) else None
+
+
+READER = Reader(name=NAME, read=_read, keys=_keys, editor=lambda text: section_editor(text, _refused))

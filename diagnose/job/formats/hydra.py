@@ -1,4 +1,4 @@
-"""Settings of Megatron in the files of reinforcement-learning frameworks: verl, NeMo RL, ROLL and AReaL; overrides, or YAML.
+"""Settings of Megatron in the files of reinforcement-learning frameworks: verl, NeMo RL, SkyRL, ROLL and AReaL; overrides, or YAML.
 
 Their groups hold Megatron's own names, so a job is read in the keys of Megatron-Bridge; what the recipe behind it sets is not known.
 """
@@ -27,6 +27,12 @@ _GROUPS: Mapping[str, str] = {
     "actor_train.strategy_args.strategy_config.": "model.",  # ROLL roll/configs/worker_config.py
     "actor.megatron.ddp.": "ddp.",  # AReaL areal/api/cli_args.py (MegatronEngineConfig)
     "actor.megatron.": "model.",
+    "trainer.policy.megatron_config.ddp_config.": "ddp.",  # SkyRL skyrl/train/config/config.py (MegatronConfig)
+    "trainer.policy.megatron_config.optimizer_config_kwargs.": "optimizer.",
+    "trainer.policy.megatron_config.transformer_config_kwargs.": "model.",
+    "trainer.policy.megatron_config.": "model.",
+    "megatron_config.transformer_config_kwargs.": "model.",  # its supervised trainer, main_sft
+    "megatron_config.": "model.",
     "policy.megatron_cfg.optimizer.": "optimizer.",
     "policy.megatron_cfg.distributed_data_parallel_config.": "ddp.",
     "policy.megatron_cfg.model_overrides.": "model.",
@@ -40,6 +46,8 @@ _KEYS: Mapping[str, str] = {
     "actor_train.strategy_args.strategy_config.overlap_grad_reduce": "ddp.overlap_grad_reduce",
     "actor_train.training_args.per_device_train_batch_size": "train.micro_batch_size",
     "actor_train.training_args.gradient_accumulation_steps": "gradient_accumulation_steps",
+    "trainer.micro_train_batch_size_per_gpu": "train.micro_batch_size",
+    "trainer.policy.model.path": "model_name",
     "policy.model_name": "model_name",
     "policy.train_global_batch_size": "train.global_batch_size",
     "policy.train_micro_batch_size": "train.micro_batch_size",
@@ -48,9 +56,13 @@ _KEYS: Mapping[str, str] = {
     "policy.megatron_cfg.fp8_cfg.fp8_recipe": "model.fp8_recipe",
     "policy.megatron_cfg.fp8_cfg.fp8_param": "mixed_precision.fp8_param",
 }
-_RANKS = (("trainer.nnodes", "trainer.n_gpus_per_node"), ("cluster.num_nodes", "cluster.gpus_per_node"))
+_SKYRL = (
+    ("trainer.placement.policy_num_nodes", "trainer.placement.policy_num_gpus_per_node"),
+    ("placement.num_nodes", "placement.num_gpus_per_node"),
+)
+_RANKS = (("trainer.nnodes", "trainer.n_gpus_per_node"), ("cluster.num_nodes", "cluster.gpus_per_node"), *_SKYRL)
 _KNOWN = re.compile(
-    r"actor_rollout_ref\.|policy\.|trainer\.(nnodes|n_gpus_per_node)|cluster\.(num_nodes|gpus_per_node)|engine\.\w+_parallel_size|grpo\.|distillation\."
+    r"actor_rollout_ref\.|policy\.|trainer\.(nnodes|n_gpus_per_node|placement\.policy_num_\w+)|(trainer\.policy\.)?megatron_config\.|cluster\.(num_nodes|gpus_per_node)|engine\.\w+_parallel_size|grpo\.|distillation\."
 )
 _MAX_LEVEL = 8
 _RECOMPUTE = "policy.megatron_cfg."
@@ -185,6 +197,8 @@ def _translated(leaves: Sequence[Leaf]) -> Iterable[Leaf]:
         off |= fp8 is not None and fp8.value is not True and leaf.shown.startswith(_FP8)
         if leaf.shown.endswith(".moe_enable_deepep"):  # the older switch: on it names the backend, off it says nothing
             key, leaf = "model.moe_flex_dispatcher_backend", replace(leaf, value="deepep" if leaf.value is True else None)  # noqa: PLW2901
+        if leaf.shown == "policy.precision":  # nemo_rl/models/megatron/setup.py
+            key, leaf = "model.bf16", replace(leaf, value=leaf.value == "bfloat16")  # noqa: PLW2901
         plain = replace(leaf, key=key, forced=False, known=leaf.known or group is None or off or leaf.shown in _SWITCHES)
         known_text = isinstance(leaf.value, str) and leaf.value.startswith("${")  # an interpolation of another key
         yield replace(plain, key=leaf.shown, known=True) if off or known_text else plain

@@ -6,10 +6,12 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
-from diagnose.job.command_line import by_flag, flag_leaf, parsed_command
-from diagnose.job.edit import flag_editor, map_editor
+from diagnose.job.command_line import Command, by_flag, flag_leaf, parsed_command
+from diagnose.job.edit import ENVIRONMENT, Editor, flag_editor, map_editor
+from diagnose.job.edit_yaml import compose
 from diagnose.job.formats import megatron_bridge
 from diagnose.job.formats.reader import Key, Reader, keys_of
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed, wrong_type
@@ -23,6 +25,9 @@ _CORE = frozenset({
     "num_layers", "hidden_size", "num_attention_heads", "micro_batch_size", "tensor_model_parallel_size", "pipeline_model_parallel_size",
     "expert_model_parallel_size", "context_parallel_size", "num_experts", "use_mcore_models", "hybrid_layer_pattern",
 })  # fmt: skip
+_ANYONES = frozenset(
+    {"num_layers", "hidden_size", "num_attention_heads", "num_experts"}
+)  # other trainers call these so too, with underscores
 _PROGRAM = re.compile(r"pretrain|^$")  # of Megatron-LM; a file of flags alone names none
 _VARIABLE = re.compile(r"\$\{?\w+\}?")
 _OTHER = frozenset({"TEST_TYPE", "METRICS", "LAUNCHER", "MODE"})
@@ -30,16 +35,20 @@ _OTHER = frozenset({"TEST_TYPE", "METRICS", "LAUNCHER", "MODE"})
 
 def _read(text: JobText) -> Parsed | None:
     if text.yaml is not None and _is_arguments(text.yaml.data, text.table):
-        given = tuple(_of_tree(text.yaml, text.source, text.table))
-        return Parsed(format=NAME, leaves=given, rules=text.yaml.rules, notes=text.yaml.notes)
+        given, said = _selective(tuple(_of_tree(text.yaml, text.source, text.table)))
+        return Parsed(format=NAME, leaves=tuple(given), rules=text.yaml.rules, notes=(*text.yaml.notes, *said))
     if text.command is None:
         return None
-    leaves, notes, open_ended = _flags(text.command.arguments, text.table)
+    found, notes, open_ended = _flags(text.command.arguments, text.table)
+    leaves, more = _selective(found)
+    notes += more
     known = {flag_name(flag) for spec in text.table.specs.values() for flag in spec.keys_in(NAME)} | set(text.table.specs)
     if text.command.program and not any(leaf.key in known for leaf in leaves):
         return None
     ours, said = _set_by_trainer(leaves, sized=any(leaf.key == "world_size" for leaf in text.command.around))
-    if not (_PROGRAM.search(text.command.program) or any(leaf.key in _CORE for leaf in leaves)):
+    ours += _set_by_swift(leaves) if _is_swift(text.command) else []
+    own = any(leaf.key in _CORE and (leaf.key not in _ANYONES or "_" not in leaf.shown) for leaf in leaves)
+    if not (_PROGRAM.search(text.command.program) or own):
         open_ended = True  # another program, which has some flags of the same names
     if any(leaf.key.startswith("moe_") for leaf in leaves) and not any(leaf.key == "num_experts" for leaf in leaves):
         leaves.append(Leaf(key="num_experts", shown="--num-experts", value=UNRESOLVED, known=True))  # a fork says it in a flag of its own
@@ -118,6 +127,15 @@ def _flags(tokens: Sequence[Token], table: JobSettings) -> tuple[list[Leaf], lis
     return list(found.values()), notes, open_ended
 
 
+def _selective(leaves: Sequence[Leaf]) -> tuple[list[Leaf], list[str]]:
+    """Leaves as validate_args of Megatron-LM takes them: --recompute-activations stands for selective, whatever the granularity says."""
+    short = next((leaf for leaf in leaves if leaf.key == "recompute_activations" and leaf.value is True), None)
+    other = next((leaf for leaf in leaves if leaf.key == "recompute_granularity" and leaf.value not in (None, "selective")), None)
+    if short is None or other is None:
+        return list(leaves), []
+    return [leaf for leaf in leaves if leaf is not other], [f"{short.shown} means selective recompute and overrules {other.shown}"]
+
+
 _NODES, _EACH, _LORA = "actor_num_nodes", "actor_num_gpus_per_node", "multi_lora_n_adapters"
 
 
@@ -148,6 +166,29 @@ def _set_by_trainer(leaves: Sequence[Leaf], *, sized: bool) -> tuple[list[Leaf],
     return found, ["the trainer sets the distributed optimizer and bf16 by itself"]
 
 
+def _is_swift(command: Command) -> bool:
+    """Whether ms-swift starts Megatron: `megatron sft` and the like."""
+    texts = [token.text.rpartition("/")[2] for token in command.words]
+    return any(one == "megatron" and after == command.program for one, after in pairwise(texts))
+
+
+def _set_by_swift(leaves: Sequence[Leaf]) -> list[Leaf]:
+    """What ms-swift gives Megatron where the flags do not (swift/megatron/arguments/megatron_args.py and megatron_base_args.py).
+
+    Packs are as long as packing_length says, else as the longest sample may be; without packs a batch is as long as its longest sample.
+    """
+    given = {leaf.key: leaf for leaf in leaves}
+    found: list[Leaf] = []
+    chosen = given.get(flag_name("--optimizer"))  # Muon goes without
+    if (chosen is None or chosen.value == "adam") and not given.keys() & {"use_distributed_optimizer", "use_megatron_fsdp"}:
+        place = "set by ms-swift itself"
+        found.append(Leaf(key="use_distributed_optimizer", shown="--use_distributed_optimizer", value=True, place=place))
+    long = given.get("packing_length") or given.get("max_length")
+    if long is not None and "seq_length" not in given and str(given["packing"].value if "packing" in given else "").lower() == "true":
+        found.append(replace(long, key="seq_length"))
+    return found
+
+
 # --- keys and edits ---------------------------------------------------------------------------------------------------
 
 
@@ -159,4 +200,14 @@ def _keys(spec: SettingSpec, table: JobSettings) -> Iterator[Key]:
     yield from keys_of(NAME, spec, table)
 
 
-READER = Reader(name=NAME, read=_read, keys=_keys, editor=lambda text: map_editor(text) or flag_editor(text))
+def _editor(text: str) -> Editor | None:
+    """What writes into flags or YAML. Bare arguments are handed on one by one: among them a section for the environment is none."""
+    found = map_editor(text)
+    if found is None:
+        return flag_editor(text)
+    root = compose(text)
+    holds = any(root.entry(name) is not None for name in (*_SECTIONS, "env_vars"))
+    return found if holds else replace(found, takes=lambda edit: edit.framework != ENVIRONMENT)
+
+
+READER = Reader(name=NAME, read=_read, keys=_keys, editor=_editor)

@@ -15,30 +15,34 @@ from diagnose.job.formats.reader import Reader
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed
 from diagnose.job.python_source import chosen_function, configured, source_of
 from diagnose.job.shell import Token
-from diagnose.job.text import JobText, is_override, leaves_of, override_word
+from diagnose.job.text import JobText, is_override, is_override_line, leaves_of, override_word
 from diagnose.knowledge.settings import JobSettings
 
 NAME = "recipe"
 _RECIPE_FLAGS = frozenset({"-mr", "--model_recipe_name", "--recipe", "--recipe_name"})
 # Where a recipe by name is looked for, as scripts/training/recipe_runner.py of Megatron-Bridge does: benchmarks first.
 _PACKAGES = tuple(f"{top}megatron/bridge/{kind}" for kind in ("perf_recipes", "recipes") for top in ("src/", ""))
-_SECTIONS = re.compile(r"[~+]{0,2}(model|train|ddp|optimizer|comm_overlap|dist|mixed_precision|dataset|checkpoint|scheduler|logger)\.\w")
 _SWITCHES = frozenset({"-d", "--dryrun", "-en", "--enable_nsys", "--use_recipes", "--offline", "--deterministic", "--dump_env"})
 _NUMBER = re.compile(r"-\d[\d.eE+-]*")
 
 
-def is_recipe(command: Command) -> bool:
-    """Whether a command starts one of the performance scripts, or a recipe with overrides behind it."""
+def is_recipe(command: Command, table: JobSettings) -> bool:
+    """Whether a command starts one of the performance scripts, or a recipe with overrides behind it.
+
+    Sections such as `model.` are anyone's; a setting's key in one is Megatron-Bridge's.
+    """
     script = command.is_script and any("scripts/performance/" in token.text for token in command.words)
     named = any(token.text.partition("=")[0] in _RECIPE_FLAGS for token in command.words)
-    return script or named or any(is_override(token.text) and _SECTIONS.match(token.text) for token in command.arguments)
+    keys = {key for spec in table.specs.values() for framework in table.formats[NAME].frameworks for key in spec.keys_in(framework)}
+    given = (token.text.lstrip("~+").partition("=")[0] for token in command.arguments if is_override(token.text))
+    return script or named or any(key in keys and "." in key for key in given)
 
 
 def _read(text: JobText) -> Parsed | None:
     if text.python is not None:
         return _of_function(text)
     command = text.command
-    if command is None or not is_recipe(command):
+    if command is None or not is_recipe(command, text.table):
         return None
     leaves, notes = _options(command.arguments, text)
     below, said = _overrides_in_file(leaves, text)
@@ -129,10 +133,10 @@ def _of_recipe(leaves: Sequence[Leaf], *, read: bool) -> list[str]:
 
 def _options(tokens: Sequence[Token], text: JobText) -> tuple[list[Leaf], list[str]]:
     """Options of the performance scripts with the overrides that stand behind them, and what has to be said of them."""
-    overrides = [token for token in tokens if is_override(token.text)]
+    overrides = [token for token in tokens if _overrides(token.text, text.table)]
     found: dict[str, Leaf] = {}
     notes: list[str] = []
-    rest = [token for token in tokens if not is_override(token.text)]
+    rest = [token for token in tokens if not _overrides(token.text, text.table)]
     for option, values in by_flag(rest, lambda token: token.text.startswith("-") and not _NUMBER.fullmatch(token.text)):
         if option is None:
             notes += [f"line {value.line}: {value.unresolved} may hold more options" for value in values if value.unresolved]
@@ -149,6 +153,13 @@ def _options(tokens: Sequence[Token], text: JobText) -> tuple[list[Leaf], list[s
             notes.append(f"{name} is given twice; line {option.line} counts")
         found[key] = Leaf(key=key, shown=name, value=leaf.value, place=leaf.place, line=leaf.line)
     return [*found.values(), *(override_word(token, text.source) for token in overrides)], notes
+
+
+def _overrides(text: str, table: JobSettings) -> bool:
+    """Whether a word is an override: of a dotted key, or of a whole section that stands for settings (mixed_precision=bf16_mixed)."""
+    named = (spec for spec in table.specs.values() if spec.presets)
+    whole = {key for spec in named for framework in table.formats[NAME].frameworks for key in spec.keys_in(framework)}
+    return is_override(text) or (is_override_line(text) and text.lstrip("~+").partition("=")[0] in whole)
 
 
 def _long_name(option: str, table: JobSettings) -> str:

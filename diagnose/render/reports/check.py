@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from diagnose.document.diagnosis import Change
@@ -18,6 +20,34 @@ HEADINGS: Mapping[Group, str] = {
     "doubtful": "Doubtful",
 }
 _UNKNOWN = "not-assessed"
+_READ: Mapping[str, str] = {
+    "world_size": "ranks",
+    "tensor_model_parallel_size": "TP",
+    "pipeline_model_parallel_size": "PP",
+    "virtual_pipeline_model_parallel_size": "VPP",
+    "context_parallel_size": "CP",
+    "expert_model_parallel_size": "EP",
+    "expert_tensor_parallel_size": "ETP",
+    "data_parallel_size": "DP",
+    "micro_batch_size": "micro-batch",
+    "gradient_accumulation_steps": "accumulation",
+    "global_batch_size": "global batch",
+    "seq_length": "sequence",
+    "num_layers": "layers",
+    "num_moe_experts": "experts",
+    "moe_router_topk": "top-k",
+    "moe_token_dispatcher_type": "token dispatcher",
+    "recompute_granularity": "recompute",
+    "data_parallel_sharding_strategy": "sharding",
+    "bf16": "BF16",
+    "fp16": "FP16",
+    "fp8": "FP8",
+    "fp4": "FP4",
+}
+_MOST_ASKED, _MOST_NOTES = 5, 8
+_TAKEN = re.compile(
+    r" is taken as .*; an environment that sets (\w+) goes before it$", re.DOTALL
+)  # as diagnose/job/shell_values.py says it
 
 
 def report(document: CheckReport) -> r.Report:
@@ -42,16 +72,52 @@ def _blocks(document: CheckReport, groups: list[Group]) -> Iterator[Block]:
     yield Block(content=Text(text=_summary(document)), name="summary", worth=100)
     if document.job.problems:
         yield Block(content=Listing(texts=tuple(one.text for one in document.job.problems)), name="problems", worth=95)
+    yield Block(content=Text(text=_read(document)), name="read", worth=94)
+    if document.job.notes:
+        yield Block(content=Listing(texts=_notes(document.job.notes)), name="notes", worth=70)
     for group in groups:
         for result in document.results:
             if result.group == group:
                 yield Block(content=_result(result), section=group, name=HEADINGS[group], worth=90)
+    if document.not_assessed:
+        yield Block(content=Text(text=_asked(document)), section=_UNKNOWN, name="not assessed", worth=85)
     by_missing: dict[str, list[str]] = {}
     for one in document.not_assessed:
         by_missing.setdefault(one.how, []).append(one.id)
     for how, ids in by_missing.items():
         entry = Entry(name=how, parts=(Text(text=f"would decide {', '.join(ids)}"),))
-        yield Block(content=entry, section=_UNKNOWN, name="not assessed", worth=80)
+        yield Block(content=entry, section=_UNKNOWN, name="not assessed", worth=80, detail=r.EVERYTHING)
+
+
+def _read(document: CheckReport) -> str:
+    """The sizes and precisions that the file says, by which a reader sees whether it was understood."""
+    told = {one.name: one.value for one in document.job.settings}
+    given = {name: value for name, value in told.items() if value not in (False, "none")}
+    sizes = [label if given[name] is True else f"{label} {given[name]}" for name, label in _READ.items() if name in given]
+    return (
+        f"Read: {', '.join(sizes)}." if sizes else "Read: none of the job's sizes; the file does not say them, or they were not understood."
+    )
+
+
+def _notes(notes: tuple[str, ...]) -> tuple[str, ...]:
+    """Remarks of the reading; variables that have a script's own defaults are told together."""
+    taken = [match[1] for note in notes if (match := _TAKEN.search(note))]
+    rest = [note for note in notes if not _TAKEN.search(note)]
+    more = len(rest) - _MOST_NOTES
+    shown = (*rest[:_MOST_NOTES], f"{more} more remarks (--format json)") if more > 0 else tuple(rest)
+    if not taken:
+        return shown
+    names = list(dict.fromkeys(taken))
+    named = f"{', '.join(names[:_MOST_NOTES])}{' …' if len(names) > _MOST_NOTES else ''}"
+    return (*shown, f"taken from the script's own defaults, which the environment may overrule: {named}")
+
+
+def _asked(document: CheckReport) -> str:
+    """For want of which settings checks were not assessed, those first that most of them need."""
+    wanted = Counter(key for one in document.not_assessed for key in one.how.split("; "))
+    most = ", ".join(f"{key} ({count})" for key, count in wanted.most_common(_MOST_ASKED))
+    checks, need = ("1 check", "needs") if len(document.not_assessed) == 1 else (f"{len(document.not_assessed)} checks", "need")
+    return f"{checks} {need} settings that the file does not say, most often {most}; -v lists all."
 
 
 def _summary(document: CheckReport) -> str:

@@ -85,7 +85,7 @@ def _asked(report: r.Report, options: Options) -> r.Report:
     scrolls = not answered or options.detail > r.ANSWER
     return replace(
         report,
-        blocks=tuple(block for block in blocks if not answered or block.detail <= options.detail),
+        blocks=tuple(block for block in blocks if block.detail <= options.detail),
         sentence=report.sentence if scrolls else "",
     )
 
