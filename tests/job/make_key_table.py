@@ -1,7 +1,7 @@
 """Makes `keys.tsv`: where each key and flag that the rules read or write stands in its framework's sources.
 
     python -m tests.job.make_key_table MEGATRON_LM MEGATRON_BRIDGE TORCHTITAN \\
-        DEEPSPEED GPT_NEOX ACCELERATE TRANSFORMERS TRL LLAMA_FACTORY AXOLOTL MS_SWIFT
+        DEEPSPEED GPT_NEOX ACCELERATE TRANSFORMERS TRL LLAMA_FACTORY AXOLOTL MS_SWIFT VERL
 
 Bare or plain clones, the first three with their history; of Transformers a wheel.
 
@@ -74,6 +74,7 @@ _PLAIN: Mapping[str, tuple[tuple[str, ...], ...]] = {  # what is looked through 
         ("src/axolotl/utils/schemas",),
         ("swift",),
     ),
+    "verl-fsdp": (("verl/workers/config",),),
 }
 _SECTIONS: Mapping[
     str, tuple[str, ...]

@@ -476,3 +476,42 @@ def test_skyrl_s_supervised_trainer_has_megatron_s_names_too() -> None:
         "placement.num_gpus_per_node=8\n"
     )
     assert (job.format, job.get("tensor_model_parallel_size"), job.get("world_size")) == ("rl", 2, 8)
+
+
+VERL = (
+    "python3 -m verl.trainer.main_ppo {}actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 "
+    "trainer.nnodes=2 trainer.n_gpus_per_node=8 {}\n"
+)
+
+
+@for_each(
+    "first, more, format_",
+    ("", "", "verl-fsdp"),  # its own configuration is on FSDP
+    ("", "actor_rollout_ref.actor.strategy=fsdp2", "verl-fsdp"),
+    ("", "actor_rollout_ref.actor.fsdp_config.param_offload=True", "verl-fsdp"),
+    ("--config-name=ppo_megatron_trainer ", "", "rl"),
+    ("", "actor_rollout_ref.actor.strategy=megatron", "rl"),
+    ("", "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2", "rl"),
+    ("--config-name=ppo_megatron_trainer ", "actor_rollout_ref.actor.strategy=fsdp", "verl-fsdp"),
+)
+def test_verl_trains_on_fsdp_unless_it_names_another_engine(first: str, more: str, format_: str) -> None:
+    job = parse_job(VERL.format(first, more))
+    assert (job.format, job.get("micro_batch_size"), job.get("world_size")) == (format_, 4, 16)
+
+
+@for_each(
+    "more, told",
+    ("", {"micro_batch_size": 4, "data_parallel_sharding_strategy": "optim_grads_params", "recompute_granularity": None}),
+    ("actor_rollout_ref.model.enable_gradient_checkpointing=True", {"recompute_granularity": "full"}),
+    ("actor_rollout_ref.model.enable_gradient_checkpointing=False", {"recompute_granularity": "none"}),
+    ("actor_rollout_ref.actor.use_dynamic_bsz=True", {"micro_batch_size": None}),  # it counts tokens instead
+    ("actor_rollout_ref.actor.fsdp_config.reshard_after_forward=False", {"data_parallel_sharding_strategy": "optim_grads"}),
+    ("actor_rollout_ref.actor.fsdp_config.fsdp_size=1", {"data_parallel_sharding_strategy": "no_shard"}),
+    (
+        "actor_rollout_ref.actor.fsdp_config.optimizer_offload=True actor_rollout_ref.actor.ulysses_sequence_parallel_size=2",
+        {"optimizer_cpu_offload": True, "context_parallel_size": 2},
+    ),
+)
+def test_what_verl_on_fsdp_says(more: str, told: dict[str, object]) -> None:
+    job = parse_job(VERL.format("", more))
+    assert {name: job.get(name) for name in told} == told

@@ -18,6 +18,7 @@ from diagnose.job.formats import (
     plain,
     recipe,
     torchtitan,
+    verl_fsdp,
 )
 from diagnose.job.formats.reader import Reader
 
@@ -25,6 +26,7 @@ READERS: Mapping[str, Reader] = {
     module.READER.name: module.READER
     for module in (
         torchtitan,
+        verl_fsdp,
         hydra,
         nemo,
         arguments,

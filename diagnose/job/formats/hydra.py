@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from diagnose.job.command_line import Command, parsed_command
@@ -76,7 +76,8 @@ _BACKEND = re.compile(
 )  # AReaL: how a role is spread over its devices
 
 
-def _read(text: JobText) -> Parsed | None:
+def read(text: JobText, format_: str, translated: Callable[[Sequence[Leaf]], Iterable[Leaf]]) -> Parsed | None:
+    """What overrides, or a file of groups, say in the keys that `translated` gives; None for what is of no such framework."""
     command = text.command
     if command is not None:
         named = _named(command)
@@ -90,15 +91,15 @@ def _read(text: JobText) -> Parsed | None:
         return parsed_command(
             command,
             text.source,
-            format_=NAME,
-            leaves=tuple(_translated(_laid(base, leaves))),
+            format_=format_,
+            leaves=tuple(translated(_laid(base, leaves))),
             notes=[*notes, *said],
             more=() if base and not said else _MORE,
             open_ended=True,
         )
     if text.syntax == "overrides":
         leaves = [leaf for leaf in text.overrides if leaf.value is not None]
-        return Parsed(format=NAME, leaves=tuple(_translated(leaves)), notes=_MORE) if any(map(_ours, leaves)) else None
+        return Parsed(format=format_, leaves=tuple(translated(leaves)), notes=_MORE) if any(map(_ours, leaves)) else None
     tree = text.yaml
     if tree is None or "model" in tree.data:
         return None
@@ -108,7 +109,11 @@ def _read(text: JobText) -> Parsed | None:
     found, said = _whole(text)
     if not own and not any(map(_ours, found)):  # what it lies on may be of such a framework
         return None
-    return Parsed(format=NAME, leaves=tuple(_translated(found)), notes=(*tree.notes, *said), rules=tree.rules)
+    return Parsed(format=format_, leaves=tuple(translated(found)), notes=(*tree.notes, *said), rules=tree.rules)
+
+
+def _read(text: JobText) -> Parsed | None:
+    return read(text, NAME, _translated)
 
 
 # --- files that lie below others ---------------------------------------------------------------------------------------

@@ -1,0 +1,67 @@
+"""Jobs of verl that train on FSDP: overrides of its configuration, or YAML, whose keys are verl's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from diagnose.job.formats import hydra
+from diagnose.job.formats.reader import Reader, world_size
+from diagnose.job.model import Leaf, Parsed
+from diagnose.job.text import JobText
+
+NAME = "verl-fsdp"
+
+_ACTOR = "actor_rollout_ref.actor."
+_FSDP = f"{_ACTOR}fsdp_config."
+_STRATEGY = f"{_ACTOR}strategy"
+_BATCH = f"{_ACTOR}ppo_micro_batch_size_per_gpu"
+_MODEL = "actor_rollout_ref.model.path"
+_RANKS = ("trainer.nnodes", "trainer.n_gpus_per_node")
+_OTHERS = re.compile(r"megatron|veomni|torchtitan|mindspeed|automodel", re.IGNORECASE)  # engines of verl/workers/engine/
+_PROGRAM = re.compile(r"verl[./]trainer[./]main_ppo")  # its own configuration, ppo_trainer.yaml, is on FSDP
+
+
+def _read(text: JobText) -> Parsed | None:
+    found = hydra.read(text, NAME, _translated)
+    return found if found is not None and _on_fsdp(found.leaves, text) else None
+
+
+def _on_fsdp(leaves: Sequence[Leaf], text: JobText) -> bool:
+    """Whether the actor trains on FSDP: by its strategy, by settings of FSDP alone, or because nothing names another engine."""
+    said = {leaf.shown: leaf.value for leaf in leaves}
+    if isinstance(strategy := said.get(_STRATEGY), str):
+        return strategy in ("fsdp", "fsdp2")
+    if any(key.startswith(f"{_ACTOR}megatron.") for key in said):
+        return False
+    if any(key.startswith(_FSDP) for key in said):
+        return True
+    words = [] if text.command is None else [token.text for token in text.command.arguments]
+    program = "" if text.command is None else text.command.program
+    return bool(_PROGRAM.search(program)) and not any(map(_OTHERS.search, words))
+
+
+def _translated(leaves: Sequence[Leaf]) -> Iterable[Leaf]:
+    """The values under verl's keys, with what follows from them; what belongs to other parts of it counts as known."""
+    by_key = {leaf.shown: leaf for leaf in leaves}
+    dynamic = by_key.get(f"{_ACTOR}use_dynamic_bsz")
+    for leaf in leaves:
+        unread = leaf.shown == _BATCH and dynamic is not None and dynamic.value is True  # tokens are counted instead
+        yield replace(
+            leaf, key="model_name" if leaf.shown == _MODEL else leaf.shown, value=None if unread else leaf.value, forced=False, known=True
+        )
+    size = by_key.get(f"{_FSDP}fsdp_size")
+    if f"{_FSDP}reshard_after_forward" not in by_key or (size is not None and size.value == 1):
+        split = "no_shard" if size is not None and size.value == 1 else "optim_grads_params"
+        yield Leaf(
+            key="data_parallel_sharding_strategy",
+            shown="reshard_after_forward",
+            value=split,
+            known=True,
+            place="set by verl itself",
+        )
+    yield from world_size([replace(by_key[key], forced=False) for key in _RANKS if key in by_key], " × ".join(_RANKS))
+
+
+READER = Reader(name=NAME, read=_read)
