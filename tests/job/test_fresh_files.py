@@ -492,6 +492,10 @@ VERL = (
     ("--config-name=ppo_megatron_trainer ", "", "rl"),
     ("", "actor_rollout_ref.actor.strategy=megatron", "rl"),
     ("", "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2", "rl"),
+    ("", "actor@actor_rollout_ref.actor=mlite_actor", "rl"),
+    ("", "model_engine=veomni", "rl"),
+    ("--config-name=own ", "", "rl"),
+    ("--config-name=ppo_trainer ", "", "verl-fsdp"),
     ("--config-name=ppo_megatron_trainer ", "actor_rollout_ref.actor.strategy=fsdp", "verl-fsdp"),
 )
 def test_verl_trains_on_fsdp_unless_it_names_another_engine(first: str, more: str, format_: str) -> None:
@@ -510,6 +514,10 @@ def test_verl_trains_on_fsdp_unless_it_names_another_engine(first: str, more: st
     (
         "actor_rollout_ref.actor.fsdp_config.optimizer_offload=True actor_rollout_ref.actor.ulysses_sequence_parallel_size=2",
         {"optimizer_cpu_offload": True, "context_parallel_size": 2},
+    ),
+    (
+        "actor_rollout_ref.actor.fsdp_config.optimizer_offload=True actor_rollout_ref.actor.fsdp_config.optimizer_offload=False",
+        {"optimizer_cpu_offload": False},  # the last counts
     ),
 )
 def test_what_verl_on_fsdp_says(more: str, told: dict[str, object]) -> None:

@@ -19,7 +19,10 @@ _STRATEGY = f"{_ACTOR}strategy"
 _BATCH = f"{_ACTOR}ppo_micro_batch_size_per_gpu"
 _MODEL = "actor_rollout_ref.model.path"
 _RANKS = ("trainer.nnodes", "trainer.n_gpus_per_node")
-_OTHERS = re.compile(r"megatron|veomni|torchtitan|mindspeed|automodel", re.IGNORECASE)  # engines of verl/workers/engine/
+# What may put another engine (verl/workers/engine/) in its place: a group of the actor or of engines, a configuration of another name.
+_OTHERWISE = re.compile(
+    r"[^=]*@|model_engine=|actor_rollout_ref\.actor\.engine\.|(--config-(name|path)|-cn|-cp)\b(?!=ppo_trainer(\.yaml)?$)"
+)
 _PROGRAM = re.compile(r"verl[./]trainer[./]main_ppo")  # its own configuration, ppo_trainer.yaml, is on FSDP
 
 
@@ -39,14 +42,14 @@ def _on_fsdp(leaves: Sequence[Leaf], text: JobText) -> bool:
         return True
     words = [] if text.command is None else [token.text for token in text.command.arguments]
     program = "" if text.command is None else text.command.program
-    return bool(_PROGRAM.search(program)) and not any(map(_OTHERS.search, words))
+    return bool(_PROGRAM.search(program)) and not any(map(_OTHERWISE.match, words))
 
 
 def _translated(leaves: Sequence[Leaf]) -> Iterable[Leaf]:
     """The values under verl's keys, with what follows from them; what belongs to other parts of it counts as known."""
     by_key = {leaf.shown: leaf for leaf in leaves}
     dynamic = by_key.get(f"{_ACTOR}use_dynamic_bsz")
-    for leaf in leaves:
+    for leaf in by_key.values():  # of a key that stands twice the last counts
         unread = leaf.shown == _BATCH and dynamic is not None and dynamic.value is True  # tokens are counted instead
         yield replace(
             leaf, key="model_name" if leaf.shown == _MODEL else leaf.shown, value=None if unread else leaf.value, forced=False, known=True
