@@ -84,8 +84,8 @@ def pays_again(shares: pl.Series) -> pl.Series:
 def without_repeated(begun: StartUp, windows: pl.DataFrame) -> StartUp:
     """The same without the costs that come back in the kept steps `windows` (start, end): those are `again`, no start-up.
 
-    They come back where several steps compile after one that did not, or where each does for about as long. A call that takes long at its
-    first use alone can't.
+    They come back where several steps compile after one that did not, or where each does for about as long; the last one ends before
+    the next one's. A call that takes long at its first use alone can't.
     """
     compiled = begun.costs.filter("compiles")
     if compiled.is_empty():
@@ -94,7 +94,7 @@ def without_repeated(begun: StartUp, windows: pl.DataFrame) -> StartUp:
     shares = pl.Series([cost_within(compiled, start, end) / max(end - start, 1) for start, end in spans], dtype=pl.Float64)
     if int(pays_again(shares).sum()) >= REPEATED:
         since = spans[int((shares <= CLEAN).arg_true()[0])][0]
-    elif len(shares) >= EACH and min(shares) >= max(PAID, max(shares) / 2):
+    elif len(each := shares.head(-1) if shares[-1] <= CLEAN else shares) >= EACH and min(each) >= max(PAID, max(each) / 2):
         since = spans[0][0]
     else:
         return begun

@@ -65,6 +65,8 @@ def test_the_steps_that_pay_first_uses_again_after_one_that_did_not(paid: list[i
     ([0, 50, 0, 0], []),  # one may be a second shape, met once
     ([60, 50, 40], []),  # first steps
     ([60, 50, 40, 30], [0, 1, 2, 3]),  # each of four pays
+    ([60, 50, 40, 30, 0], [0, 1, 2, 3]),  # what stands before the next step lies in no window
+    ([60, 50, 40, 0], []),  # first steps, and one that pays nothing
     ([60, 50, 40, 29], []),  # they become less
     ([12, 12, 9, 12], []),  # one of them pays little
     ([50], []),
