@@ -321,6 +321,9 @@ def wrong_literal(change: ChangeSpec) -> str | None:
         for section in reversed(sections):
             own = {section: own}
         text = {**OTHERS[change.framework], **own}
+    elif change.framework == "verl-fsdp":
+        read = parse_job(f"python3 -m verl.trainer.main_ppo {change.key}={json.dumps(value)}\n").settings.get(change.setting)
+        return None if read is not None and read.source == "read" else f"does not stand for {change.setting}"
     elif change.framework == "torchtitan":
         section, _, last = change.key.rpartition(".")
         text = {}
