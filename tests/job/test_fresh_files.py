@@ -512,6 +512,10 @@ def test_verl_trains_on_fsdp_unless_it_names_another_engine(first: str, more: st
     ("actor_rollout_ref.actor.fsdp_config.reshard_after_forward=False", {"data_parallel_sharding_strategy": "optim_grads"}),
     ("actor_rollout_ref.actor.fsdp_config.fsdp_size=1", {"data_parallel_sharding_strategy": "no_shard"}),
     (
+        "actor_rollout_ref.actor.fsdp_config.fsdp_size=1 actor_rollout_ref.actor.fsdp_config.reshard_after_forward=True",
+        {"data_parallel_sharding_strategy": "no_shard"},
+    ),
+    (
         "actor_rollout_ref.actor.fsdp_config.optimizer_offload=True actor_rollout_ref.actor.ulysses_sequence_parallel_size=2",
         {"optimizer_cpu_offload": True, "context_parallel_size": 2},
     ),

@@ -17,6 +17,7 @@ _ACTOR = "actor_rollout_ref.actor."
 _FSDP = f"{_ACTOR}fsdp_config."
 _STRATEGY = f"{_ACTOR}strategy"
 _BATCH = f"{_ACTOR}ppo_micro_batch_size_per_gpu"
+_RESHARD = f"{_FSDP}reshard_after_forward"
 _MODEL = "actor_rollout_ref.model.path"
 _RANKS = ("trainer.nnodes", "trainer.n_gpus_per_node")
 # What may put another engine (verl/workers/engine/) in its place: a group of the actor or of engines, a configuration of another name.
@@ -48,22 +49,15 @@ def _on_fsdp(leaves: Sequence[Leaf], text: JobText) -> bool:
 def _translated(leaves: Sequence[Leaf]) -> Iterable[Leaf]:
     """The values under verl's keys, with what follows from them; what belongs to other parts of it counts as known."""
     by_key = {leaf.shown: leaf for leaf in leaves}
-    dynamic = by_key.get(f"{_ACTOR}use_dynamic_bsz")
+    dynamic, size = (by_key[key].value if key in by_key else None for key in (f"{_ACTOR}use_dynamic_bsz", f"{_FSDP}fsdp_size"))
+    unread = {_BATCH} if dynamic is True else set()  # tokens are counted instead
+    unread |= {_RESHARD} if size == 1 else set()  # each rank holds all parameters
     for leaf in by_key.values():  # of a key that stands twice the last counts
-        unread = leaf.shown == _BATCH and dynamic is not None and dynamic.value is True  # tokens are counted instead
-        yield replace(
-            leaf, key="model_name" if leaf.shown == _MODEL else leaf.shown, value=None if unread else leaf.value, forced=False, known=True
-        )
-    size = by_key.get(f"{_FSDP}fsdp_size")
-    if f"{_FSDP}reshard_after_forward" not in by_key or (size is not None and size.value == 1):
-        split = "no_shard" if size is not None and size.value == 1 else "optim_grads_params"
-        yield Leaf(
-            key="data_parallel_sharding_strategy",
-            shown="reshard_after_forward",
-            value=split,
-            known=True,
-            place="set by verl itself",
-        )
+        key = "model_name" if leaf.shown == _MODEL else leaf.shown
+        yield replace(leaf, key=key, value=None if leaf.shown in unread else leaf.value, forced=False, known=True)
+    if _RESHARD not in by_key or size == 1:
+        split = "no_shard" if size == 1 else "optim_grads_params"
+        yield Leaf(key="data_parallel_sharding_strategy", shown="fsdp_config", value=split, known=True, place="set by verl itself")
     yield from world_size([replace(by_key[key], forced=False) for key in _RANKS if key in by_key], " × ".join(_RANKS))
 
 
