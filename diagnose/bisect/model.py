@@ -151,9 +151,9 @@ def apart(numbers: Sequence[float], prior: Noise, error: float) -> tuple[int, ..
 
     The noise is that of neighbours' differences as most of them show it, which steps do not raise.
     """
-    differences = sorted(abs(new - old) for old, new in pairwise(numbers))
     if len(numbers) < 2 * _AROUND + 1:
         return ()
+    differences = [abs(new - old) for old, new in pairwise(numbers)]
     freedom = _MAD_FREEDOM * len(differences)
     usual = max(prior.scale, MAD * median(differences) / math.sqrt(2))
     reach = t_quantile(error / 2, prior.freedom + freedom) * usual * math.sqrt(2)

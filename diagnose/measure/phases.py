@@ -14,7 +14,7 @@ import polars as pl
 
 from diagnose.document.device import LongestCall, Phase
 from diagnose.knowledge.taxonomy import HostRules
-from diagnose.model.intervals import merge, overlaps
+from diagnose.model.intervals import covered, merge, union_length
 from diagnose.model.trace import Trace
 
 _COSTS = {"start": pl.Int64, "end": pl.Int64, "name": pl.String}
@@ -60,9 +60,9 @@ def start_up(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> S
     phases = _phases(trace, rank, costs, ranges, uploads, max(ends, default=None))
     work_ns = int(placed["ns"].sum())
     left = int(placed.filter(pl.col("start") >= begin)["ns"].sum()) / work_ns if begin is not None and work_ns else 1.0
-    covered = merge(pl.concat([frame.select("start", "end") for frame in (costs, ranges, uploads)]))
+    paid = pl.concat([frame.select("start", "end") for frame in (costs, ranges, uploads)])
     first, last = min(int(work["start"].min()), *(phase.start_ns for phase in phases), 2**62), int(work["end"].max())  # type: ignore[arg-type]
-    span, taken = max(last - first, 1), int((covered["end"] - covered["start"]).sum())
+    span, taken = max(last - first, 1), union_length(paid["start"], paid["end"])
     share = min(taken / span, 1.0)
     before = max((begin - first) / span, share) if begin is not None else share
     return StartUp(
@@ -90,12 +90,11 @@ def without_repeated(begun: StartUp, windows: pl.DataFrame) -> StartUp:
     compiled = begun.costs.filter("compiles")
     if compiled.is_empty():
         return begun
-    spans = windows.select("start", "end").rows()
-    shares = pl.Series([cost_within(compiled, start, end) / max(end - start, 1) for start, end in spans], dtype=pl.Float64)
+    shares = covered(windows, merge(compiled)) / (windows["end"] - windows["start"]).clip(1)
     if int(pays_again(shares).sum()) >= REPEATED:
-        since = spans[int((shares <= CLEAN).arg_true()[0])][0]
+        since = windows["start"][int((shares <= CLEAN).arg_true()[0])]
     elif len(each := shares.head(-1) if shares[-1] <= CLEAN else shares) >= EACH and min(each) >= max(PAID, max(each) / 2):
-        since = spans[0][0]
+        since = windows["start"][0]
     else:
         return begun
     again = pl.col("end") > since
@@ -150,9 +149,7 @@ def longest_cost(costs: pl.DataFrame, windows: pl.DataFrame) -> LongestCall | No
 
 def cost_within(costs: pl.DataFrame, start: int, end: int) -> int:
     """How long first-use costs took inside `[start, end)` (ns)."""
-    window = pl.DataFrame({"start": [start], "end": [end]})
-    common = overlaps(merge(costs), window)
-    return int((common["end"] - common["start"]).sum())
+    return int(covered(pl.DataFrame({"start": [start], "end": [end]}), merge(costs))[0])
 
 
 # ------------------------------------------------------------------------------------------------ what is start-up
@@ -324,8 +321,7 @@ def _cost_phase(name: str, costs: pl.DataFrame) -> list[Phase]:
     """The phase of these costs; none without costs."""
     if costs.is_empty():
         return []
-    covered = merge(costs)
-    took = int((covered["end"] - covered["start"]).sum())
+    took = union_length(costs["start"], costs["end"])
     longest = costs.row(int((costs["end"] - costs["start"]).arg_max() or 0), named=True)
     return [
         Phase(

@@ -6,7 +6,7 @@ A recipe decides the rest.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from diagnose.job.command_line import Command, by_flag, flag_leaf, parsed_command
@@ -16,7 +16,7 @@ from diagnose.job.model import UNRESOLVED, Leaf, Parsed
 from diagnose.job.python_source import chosen_function, configured, source_of
 from diagnose.job.shell import Token
 from diagnose.job.text import JobText, is_override, is_override_line, leaves_of, override_word
-from diagnose.knowledge.settings import JobSettings
+from diagnose.knowledge.settings import JobSettings, SettingSpec
 
 NAME = "recipe"
 _RECIPE_FLAGS = frozenset({"-mr", "--model_recipe_name", "--recipe", "--recipe_name"})
@@ -33,7 +33,7 @@ def is_recipe(command: Command, table: JobSettings) -> bool:
     """
     script = command.is_script and any("scripts/performance/" in token.text for token in command.words)
     named = any(token.text.partition("=")[0] in _RECIPE_FLAGS for token in command.words)
-    keys = {key for spec in table.specs.values() for framework in table.formats[NAME].frameworks for key in spec.keys_in(framework)}
+    keys = _keys_of(table.specs.values(), table)
     given = (token.text.lstrip("~+").partition("=")[0] for token in command.arguments if is_override(token.text))
     return script or named or any(key in keys and "." in key for key in given)
 
@@ -59,7 +59,7 @@ def _over(leaves: Sequence[Leaf], below: Sequence[Leaf], table: JobSettings) -> 
     """Leaves, and those of the configuration that they lie on whose settings they leave alone."""
     told = {leaf.key for leaf in leaves}
     for spec in table.specs.values():
-        keys = {key for framework in table.formats[NAME].frameworks for key in spec.keys_in(framework)}
+        keys = _keys_of([spec], table)
         options = {f"-{word}" for key in spec.keys_in(NAME) for word in key.split("|")}
         told |= keys if told & (keys | options) else set()
     return [*(leaf for leaf in below if leaf.key not in told), *leaves]
@@ -133,10 +133,11 @@ def _of_recipe(leaves: Sequence[Leaf], *, read: bool) -> list[str]:
 
 def _options(tokens: Sequence[Token], text: JobText) -> tuple[list[Leaf], list[str]]:
     """Options of the performance scripts with the overrides that stand behind them, and what has to be said of them."""
-    overrides = [token for token in tokens if _overrides(token.text, text.table)]
+    sections = _keys_of((spec for spec in text.table.specs.values() if spec.presets), text.table)  # mixed_precision=bf16_mixed
+    overrides = [token for token in tokens if _overrides(token.text, sections)]
     found: dict[str, Leaf] = {}
     notes: list[str] = []
-    rest = [token for token in tokens if not _overrides(token.text, text.table)]
+    rest = [token for token in tokens if not _overrides(token.text, sections)]
     for option, values in by_flag(rest, lambda token: token.text.startswith("-") and not _NUMBER.fullmatch(token.text)):
         if option is None:
             notes += [f"line {value.line}: {value.unresolved} may hold more options" for value in values if value.unresolved]
@@ -155,11 +156,14 @@ def _options(tokens: Sequence[Token], text: JobText) -> tuple[list[Leaf], list[s
     return [*found.values(), *(override_word(token, text.source) for token in overrides)], notes
 
 
-def _overrides(text: str, table: JobSettings) -> bool:
-    """Whether a word is an override: of a dotted key, or of a whole section that stands for settings (mixed_precision=bf16_mixed)."""
-    named = (spec for spec in table.specs.values() if spec.presets)
-    whole = {key for spec in named for framework in table.formats[NAME].frameworks for key in spec.keys_in(framework)}
-    return is_override(text) or (is_override_line(text) and text.lstrip("~+").partition("=")[0] in whole)
+def _overrides(text: str, sections: Collection[str]) -> bool:
+    """Whether a word is an override: of a dotted key, or of a whole section that stands for settings."""
+    return is_override(text) or (is_override_line(text) and text.lstrip("~+").partition("=")[0] in sections)
+
+
+def _keys_of(specs: Iterable[SettingSpec], table: JobSettings) -> set[str]:
+    """The keys of settings in the frameworks whose keys such a command may override."""
+    return {key for spec in specs for framework in table.formats[NAME].frameworks for key in spec.keys_in(framework)}
 
 
 def _long_name(option: str, table: JobSettings) -> str:

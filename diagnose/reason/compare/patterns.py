@@ -116,8 +116,8 @@ def _lone_run(
     sides = [[median(run) for run in side] for side in (base, new)]
     chance = _BY_CHANCE / 2 / sum(map(len, sides))  # of any of them, above or below
     for side, own, other, names in zip(("base", "new"), sides, sides[::-1], labels, strict=True):
-        for value, name in zip(own, names, strict=True):
-            rest = [one for one in own if one is not value]
+        for place, (value, name) in enumerate(zip(own, names, strict=True)):
+            rest = [*own[:place], *own[place + 1 :]]
             freedom = len(rest) + len(other) - 2
             if len(rest) < 2 or freedom < 2:
                 continue
