@@ -10,6 +10,7 @@ import pytest
 
 from diagnose.render import write
 
+FRAMES = 3  # a new size of the window, what observes sizes, what that has drawn
 CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 
 
@@ -17,6 +18,13 @@ _ALL_DRAWN = (
     "document.querySelectorAll('.open').length === document.querySelectorAll('.plot .main-svg:first-child').length"
     " && document.querySelectorAll('[data-live]').length === document.querySelectorAll('.live canvas').length"
 )
+
+
+def settled(page: Any) -> Any:
+    """The page some frames later: observers of sizes, and what they have drawn, have had their turn however busy the machine."""
+    for _ in range(FRAMES):
+        page.evaluate("() => new Promise(requestAnimationFrame)")
+    return page
 
 
 @dataclass

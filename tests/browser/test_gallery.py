@@ -15,7 +15,7 @@ import pytest
 from benchmarks import timeline
 from fixtures import gallery, scenario
 from fixtures.accuracy import document as diagnosed
-from tests.browser.conftest import Opener, Seen
+from tests.browser.conftest import Opener, Seen, settled
 from tests.builders import bisection, comparison
 
 pytestmark = [pytest.mark.browser, pytest.mark.deep]
@@ -47,8 +47,8 @@ def axe() -> str:
 
 
 def violations(page: Any, axe: str, options: str) -> list[str]:
-    """What axe finds, a line each: the rule, how bad, the first place."""
-    page.evaluate(axe)
+    """What axe finds in a page that is drawn, a line each: the rule, how bad, the first place."""
+    settled(page).evaluate(axe)
     found = page.evaluate(f"axe.run(document, {options})")["violations"]
     return [f"{one['id']} ({one['impact']}): {one['nodes'][0]['html'][:200]}" for one in found]
 
@@ -97,8 +97,7 @@ def test_what_a_frame_draws_does_not_grow_with_the_operations(opened: Opener) ->
         for share in (1.0, 0.01):
             page.evaluate("window.drawn = 0")
             page.evaluate(timeline.ZOOM, share)
-            page.wait_for_timeout(300)
-            counts[operations, share] = page.evaluate("window.drawn")
+            counts[operations, share] = settled(page).evaluate("window.drawn")
         assert seen == Seen()
     assert counts[50_000, 1.0] <= 1.1 * counts[20_000, 1.0]
     assert counts[50_000, 0.01] * 5 <= counts[50_000, 1.0]

@@ -19,7 +19,7 @@ from diagnose.document import ranks as k
 from diagnose.document.comparison import Comparison
 from diagnose.render import units, write
 from diagnose.render.reports.ranks import pair as rank_compare
-from tests.browser.conftest import Opened, Opener, Seen
+from tests.browser.conftest import Opened, Opener, Seen, settled
 from tests.builders import bisection, comparison, diagnosis
 from tests.builders.diagnosis import many_ranks, rich_ranks
 from tests.builders.documents import figures_of
@@ -74,10 +74,9 @@ def fits(page: Any) -> bool:
 
 
 def stops_are_right(page: Any) -> bool:
-    """Whether just what is wider or taller than its frame is a stop of the Tab key, two frames of drawing after a change."""
-    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    """Whether just what is wider or taller than its frame is a stop of the Tab key."""
     return bool(
-        page.evaluate(
+        settled(page).evaluate(
             "[...document.querySelectorAll('.scroll')].every(one => one.hasAttribute('tabindex') === "
             "(one.scrollWidth > one.clientWidth + 1 || one.scrollHeight > one.clientHeight + 1))"
         )
@@ -427,16 +426,15 @@ def test_a_timeline_has_its_names_again_after_print_a_fold_and_a_narrow_window(o
     def names() -> set[str]:
         page.evaluate("window.said = []")
         page.set_viewport_size({"width": 900 if page.viewport_size["width"] != 900 else 901, "height": 900})
-        page.wait_for_timeout(300)
-        return set(page.evaluate("window.said"))
+        return set(settled(page).evaluate("window.said"))
 
     before = names()
     assert any(one.startswith("stream") for one in before)
     page.emulate_media(media="print")
-    page.wait_for_timeout(100)
+    settled(page)
     page.emulate_media(media="screen")
     page.set_viewport_size({"width": 401, "height": 900})
-    page.wait_for_timeout(300)
+    settled(page)
     assert names() >= before
     assert seen == Seen()
 
