@@ -294,6 +294,35 @@ class MoeLayer(OnDevice, frozen=True, kw_only=True):
     passes: tuple[LayerPass, ...]
 
 
+class VisionPart(Struct, frozen=True, kw_only=True):
+    """The operations of one kind in a vision encoder, by what their names stand for; per step, `busy_ns` their union."""
+
+    operation: str
+    kernels: float
+    busy_ns: int
+
+
+class VisionPass(Struct, frozen=True, kw_only=True):
+    """One phase of a vision encoder, the mean over the steps; its parts longest first.
+
+    `busy_ns` is the union of its operations, `alone_ns` of that when nothing else ran on the device, `idle_ns` when the device did nothing
+    between two of them that follow one another. `phase` is None for what no phase is known of.
+    """
+
+    phase: PhaseName | None
+    kernels: float
+    busy_ns: int
+    alone_ns: int
+    idle_ns: int
+    parts: tuple[VisionPart, ...]
+
+
+class VisionEncoder(OnDevice, frozen=True, kw_only=True):
+    """The vision encoder on the device on which it ran longest."""
+
+    passes: tuple[VisionPass, ...]
+
+
 class TimelineOp(Struct, frozen=True, kw_only=True):
     """One bar of the timeline figure: consecutive operations of one stream and bucket drawn as one."""
 

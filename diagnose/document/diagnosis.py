@@ -29,6 +29,7 @@ from diagnose.document.device import (
     Timeline,
     Totals,
     Unclassified,
+    VisionEncoder,
 )
 from diagnose.document.notebook import Writable
 from diagnose.document.ranks import Ranks
@@ -429,7 +430,7 @@ class Diagnosis(Writable, Struct, frozen=True, kw_only=True):
     forecast: StepForecast | None = None  # the whole plan
     forecast_scope: str = ""  # what the forecasts were replayed on, where that is not all kept steps of the one captured rank
     no_forecast: str = ""  # why none of the fixes has a forecast
-    vision: None = None
+    vision: VisionEncoder | None = None  # None where no vision encoder ran
     ranks: Ranks | None = None
     facts: dict[str, Fact]
     findings: tuple[Finding, ...]

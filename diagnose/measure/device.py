@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from diagnose.document.device import LayerPass, StepBudget, StepSplit
+from diagnose.document.device import LayerPass, StepBudget, StepSplit, VisionPass
 from diagnose.knowledge.features import Features, matching
 from diagnose.knowledge.forecast import Report
 from diagnose.knowledge.load import Knowledge
@@ -35,6 +35,7 @@ from diagnose.measure.step_classes import Classes, step_classes, user_ranges
 from diagnose.measure.step_host import step_ranges
 from diagnose.measure.steps import StepWindows, inside_windows, per_window
 from diagnose.measure.timeline import DrawnStep, timeline
+from diagnose.measure.vision import vision_encoder
 from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.measure.waits.host_costs import host_costs, late_range, unexplained_calls
 from diagnose.measure.waits.leads import claims, host_limited, recompute_restart
@@ -218,6 +219,7 @@ class DeviceMeasure:
     exchanges: Exchanges
     timeline: DrawnStep
     moe_layer: tuple[LayerPass, ...]
+    vision: tuple[VisionPass, ...]
     listed: PerStep
     others: str | None = None  # the processes that are no ranks and work on the same GPU, as a sentence names them
     kept: Kept | None = None  # its graph, only where asked for
@@ -361,6 +363,7 @@ def measure_device(
             inside, found, windows, trace, work, classes, step_ranges(trace, rank, windows) if around is None else around, rank
         ),
         moe_layer=moe_layer(inside, classes),
+        vision=vision_encoder(inside, classes, windows.height),
         listed=listed_per_step(times, used, transport, why),
         others=", ".join(others) if others else None,
     )

@@ -15,14 +15,13 @@ step (layers × micro-batches), each averaged over the steps, so that it shows h
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import polars as pl
 
 from diagnose.document.device import LayerPart, LayerPass
-from diagnose.model.intervals import merge, sweep
+from diagnose.model.intervals import covered, merge, sweep
 from diagnose.model.vocabulary import DISPATCH, EXPERT_GEMM, MOE_PARTS, ROUTER
 
 TOLD_APART = (
@@ -60,7 +59,7 @@ def moe_layer(inside: pl.DataFrame, classes: pl.DataFrame) -> tuple[LayerPass, .
     phased = told.with_columns(
         phase.fill_null(phase.forward_fill().over("index")).fill_null(phase.backward_fill().over("index")).alias("phase")
     )
-    solo = _solo(inside)
+    solo = alone(inside)
     found: list[LayerPass] = []
     for name in ("forward", "recompute", "backward", None):
         mine = phased.filter(pl.col("phase").eq_missing(pl.lit(name, dtype=pl.String)))
@@ -134,41 +133,23 @@ def _longest_pause(rows: list[tuple[int, int, str]], begin: int, end: int) -> in
     return best
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Solo:
-    """When exactly one kind of operation ran: ends of those stretches, and their length up to each."""
-
-    start: pl.Series
-    end: pl.Series
-    until: pl.Series
-
-    def up_to(self, moments: pl.Series) -> pl.Series:
-        """Length of such time before each moment."""
-        if self.start.is_empty():
-            return pl.repeat(0, moments.len(), dtype=pl.Int64, eager=True)
-        at = self.start.search_sorted(moments, side="right").cast(pl.Int64) - 1
-        row = at.clip(0, None)
-        length = self.until.gather(row) - (self.end.gather(row) - moments).clip(lower_bound=0)
-        return pl.DataFrame({"at": at, "length": length}).select(pl.when(pl.col("at") >= 0).then("length").otherwise(0)).to_series()
-
-
-def _solo(inside: pl.DataFrame) -> _Solo:
-    """Stretches in which operations of one bucket and role ran, and no other."""
+def alone(inside: pl.DataFrame) -> pl.DataFrame:
+    """Stretches (start, end), disjoint and sorted, in which operations of one bucket and role ran, and no other."""
     kinds = inside.select("start", "end", pl.struct("bucket", "role").rank("dense").cast(pl.Int64).sub(1).alias("bit"))
-    ran = sweep(kinds).filter((pl.col("mask") > 0) & (pl.col("mask") & (pl.col("mask") - 1) == 0))
-    return _Solo(start=ran["start"], end=ran["end"], until=(ran["end"] - ran["start"]).cum_sum())
+    return sweep(kinds).filter((pl.col("mask") > 0) & (pl.col("mask") & (pl.col("mask") - 1) == 0)).select("start", "end")
 
 
-def _mean(ops: pl.DataFrame, phase: str | None, solo: _Solo) -> LayerPass:
-    """One pass, averaged over those of all steps."""
+def _mean(ops: pl.DataFrame, phase: str | None, solo: pl.DataFrame) -> LayerPass:
+    """One pass, averaged over those of all steps; `solo` as `alone` gives it."""
     steps = ops["index"].n_unique()
     backward = phase == "backward"
     named = ops.with_columns(pl.col("part").replace(_MIRROR)) if backward else ops
     keys = ["index", "pass", "part"]
     pieces = merge(named.sort("start"), keys)
-    exposed = solo.up_to(pieces["end"]) - solo.up_to(pieces["start"])
     length = (pl.col("end") - pl.col("start")).sum().alias("busy_ns")
-    by_pass = pieces.with_columns(exposed.alias("exposed")).group_by(keys).agg(length, pl.col("exposed").sum().alias("exposed_ns"))
+    by_pass = (
+        pieces.with_columns(covered(pieces, solo).alias("exposed")).group_by(keys).agg(length, pl.col("exposed").sum().alias("exposed_ns"))
+    )
     counts = named.group_by(keys).len("kernels")
     spans = ops.group_by("index", "pass").agg((pl.col("end").max() - pl.col("start").min()).alias("span_ns"))
     total = spans.height

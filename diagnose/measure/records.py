@@ -24,6 +24,7 @@ from diagnose.document.device import (
     Timeline,
     Totals,
     Unclassified,
+    VisionEncoder,
     Window,
 )
 from diagnose.measure.device import DeviceMeasure, step_mean
@@ -71,6 +72,12 @@ def timeline(one: DeviceMeasure) -> Timeline:
 def moe_layer(one: DeviceMeasure) -> MoeLayer | None:
     """One mixture-of-experts layer; None where no experts ran."""
     return MoeLayer(rank=one.rank, device=one.device, passes=one.moe_layer) if one.moe_layer else None
+
+
+def vision(devices: Sequence[DeviceMeasure]) -> VisionEncoder | None:
+    """The vision encoder on the device on which it ran longest; None where none ran."""
+    most = max(devices, key=lambda one: sum(phase.busy_ns for phase in one.vision))
+    return VisionEncoder(rank=most.rank, device=most.device, passes=most.vision) if most.vision else None
 
 
 def unclassified(one: DeviceMeasure) -> tuple[Unclassified, ...]:

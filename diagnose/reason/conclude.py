@@ -33,7 +33,7 @@ from diagnose.measure.facts import device_facts, of_all, typed_facts, typical_fa
 from diagnose.measure.ranks.compare import Compared, compare
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts
 from diagnose.measure.ranks.members import Input
-from diagnose.measure.records import DeviceRecords, device_records, kernels, moe_layer, split, steps, timeline, unclassified
+from diagnose.measure.records import DeviceRecords, device_records, kernels, moe_layer, split, steps, timeline, unclassified, vision
 from diagnose.measure.where import device_where, rank_where
 from diagnose.model.ledger import CODES, Ledger
 from diagnose.model.vocabulary import FactValue
@@ -133,6 +133,7 @@ def conclude(
         not_assessed=not_assessed,
         timeline=timeline(shown),
         moe_layer=moe_layer(shown),
+        vision=vision(devices),
         ranks=ranks,
         passed=passed(knowledge.rulebook, findings, not_assessed),
         environment=merged([part.provenance.environment for part in measured]),

@@ -81,6 +81,7 @@ def test_every_list_that_the_page_shows_is_a_table() -> None:
         "kernels.kernels",
         "occupancy.kernels",
         "moe_layer.passes.parts",
+        "vision.passes.parts",
         "not_assessed",
         "job.settings",
         "ranks.survey",

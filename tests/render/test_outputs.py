@@ -119,6 +119,18 @@ def test_a_document_without_a_verdict_is_shown_and_says_why(format_: str) -> Non
         assert "dominant" not in re.sub(r"<script>.*?</script>|<style>.*?</style>", "", shown, flags=re.DOTALL)
 
 
+def test_what_runs_inside_the_vision_encoder_is_a_table_where_one_ran() -> None:
+    parts = (r.VisionPart(operation="grouped_gemm", kernels=7.5, busy_ns=3_250_000),)
+    forward = r.VisionPass(phase="forward", kernels=7.5, busy_ns=3_250_000, alone_ns=3_000_000, idle_ns=640_000, parts=parts)
+    encoder = r.VisionEncoder(rank=1, device=0, passes=(forward,))
+    said = write(structs.replace(rich(), vision=encoder), "text", Options(detail=2))
+    assert "Inside the vision encoder · rank 1, device 0" in said
+    (row,) = re.findall(r"^ *forward .*$", said[said.index("Inside the vision encoder") :][:600], re.MULTILINE)
+    assert row.split()[1:] == ["3.250", "7.5", "3.000", "0.640"]
+    assert "grouped gemm" in said
+    assert "Inside the vision encoder" not in write(rich(), "text", Options(detail=2))
+
+
 def test_parts_of_every_bar_add_up_to_its_step() -> None:
     for device in rich().budget:
         for step in device.per_step:

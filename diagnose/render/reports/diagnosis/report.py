@@ -18,7 +18,7 @@ from diagnose.render import report as r
 from diagnose.render.figures import step
 from diagnose.render.issues import SEVERITY, Issue, IssueList, State
 from diagnose.render.report import EVERYTHING, FINDINGS, LIMITED, PAGE, Block, Label, Section, Text
-from diagnose.render.reports.diagnosis import answer, appendix, layer, story, tables
+from diagnose.render.reports.diagnosis import answer, appendix, layer, story, tables, vision
 from diagnose.render.reports.ranks import report as ranks
 from diagnose.render.words import SEVERITY_RANK
 
@@ -92,6 +92,9 @@ def _details(document: Diagnosis) -> Iterator[Block]:
     for index, finding in enumerate(document.findings):
         yield Block(content=_finding(finding, document, told, opened=index == 0), section="findings", worth=93, name="findings")
         told = {**dict.fromkeys(finding.fixes, finding), **told}
+    tower = vision.table(document)
+    if tower.rows:
+        yield Block(content=tower, section="numbers", worth=69, name="vision encoder")
     yield Block(content=tables.unclassified(document), section="numbers", worth=57, aside=True)
     yield Block(content=appendix.job(document), section="appendix", worth=56, aside=True, folded=True)
     sizes = appendix.job_sizes(document)
