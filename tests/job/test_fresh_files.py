@@ -237,6 +237,25 @@ def test_a_section_that_accelerate_would_not_look_at_is_not_written() -> None:
     assert "zero_stage: 1" in done.patch(with_deepspeed, "accelerate.yaml", [Wanted(fixes=("MEM-04",))]).text
 
 
+@for_each(
+    "version, fix, written, left",
+    ("fsdp_version: 1", "COM-11", "fsdp_forward_prefetch: true", ""),
+    ("fsdp_sharding_strategy: FULL_SHARD", "COM-11", "fsdp_backward_prefetch: BACKWARD_PRE", ""),
+    ("fsdp_version: 2", "COM-11", "", "fsdp_config.fsdp_reshard_after_forward"),
+    ("fsdp_version: 1", "COM-30", "fsdp_sharding_strategy: HYBRID_SHARD", ""),
+    ("fsdp_version: 2", "COM-30", "", "parallelism_config.parallelism_config_dp_replicate_size"),
+)
+def test_accelerate_on_the_second_fsdp_gets_no_key_of_the_first(version: str, fix: str, written: str, left: str) -> None:
+    """Accelerate raises on `fsdp_forward_prefetch` there, and drops the others."""
+    reshard = "" if "strategy" in version else f"  fsdp_reshard_after_forward: {'true' if version.endswith('2') else 'FULL_SHARD'}\n"
+    text = f"compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nfsdp_config:\n  {version}\n{reshard}num_processes: 16\n"
+    assert parse_job(text).get("data_parallel_sharding_strategy") == "optim_grads_params"
+    done = Patcher(book=BOOK, tool=TOOL).patch(text, "accelerate.yaml", [Wanted(fixes=(fix,))])
+    assert written in done.text
+    assert (done.text == text) == (not written)
+    assert left in " ".join(one.key for one in done.report.left_to_you)
+
+
 def test_a_file_of_nemo_rl_that_changes_other_parts_alone_is_read_with_the_one_that_it_lies_on(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text("policy:\n  megatron_cfg: {enabled: true, tensor_model_parallel_size: 2}\n")
     (tmp_path / "top.yaml").write_text("defaults: ./base.yaml\ndata_plane: {enabled: true}\n")
