@@ -1,0 +1,47 @@
+"""What the ledger says that has to be known before a result is believed: what was lost, has no name, or was given twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from diagnose.document.diagnosis import Diagnosis, LedgerEntry
+from diagnose.knowledge.templates import enumerated
+from diagnose.render.issues import in_sentence
+
+HIDDEN = 0.1  # of kernel time (as in walls.yaml, where it lowers the certainty)
+_MOST_FILES = 3
+
+
+def is_hidden(document: Diagnosis) -> bool:
+    """Whether it is not known what much of the kernel time was for, so that nothing can be said not to be there."""
+    other = document.facts.get("other_share")
+    return other is not None and isinstance(other.value, float) and other.value > HIDDEN
+
+
+def first_sentence(text: str) -> str:
+    """A text up to its first full stop."""
+    head, stop, _ = text.partition(". ")
+    return f"{head}." if stop else head
+
+
+def remarks(document: Diagnosis) -> Iterator[str]:
+    """A sentence for each thing."""
+    lost = next((entry for entry in document.ledger if entry.severity == "data_loss"), None)
+    if lost is not None:
+        yield f"Data was lost: {_what(lost)}; see --section ledger."
+    elif any(entry.severity == "error" for entry in document.ledger):
+        yield "The profiler reported an error, so something may be missing: --section capture shows its words."
+    unnamed = next((entry for entry in document.ledger if entry.code == "unknown_name"), None)
+    if unnamed is not None and is_hidden(document):
+        yield f"{unnamed.count:,} {in_sentence(unnamed.meaning)}"
+    if again := [entry.detail for entry in document.ledger if entry.code == "renumbered_rank"]:
+        says = "says to be a rank that another file is" if len(again) == 1 else "say to be ranks that other files are"
+        yield f"{enumerated(again[:_MOST_FILES])} {says}: a second capture or a copy, left out of the comparison of ranks."
+
+
+def _what(entry: LedgerEntry) -> str:
+    """What was lost, within a sentence."""
+    if entry.code == "refused_input":
+        return entry.detail.rstrip(".")
+    meaning = in_sentence(first_sentence(entry.meaning).rstrip("."))
+    return meaning if entry.count == 1 else f"{meaning} ({entry.count:,} in {entry.table})"
