@@ -87,12 +87,28 @@ def _check(raw: RawTable, ledger: Ledger, *, devices_known: bool) -> tuple[pl.Da
         ledger = ledger.note("missing_time", raw.table, n_missing).note("negative_duration", raw.table, n_negative)
     if raw.schema == "ops" and devices_known and (nowhere := frame["device"].null_count()):
         frame, ledger = frame.filter(pl.col("device").is_not_null()), ledger.note("no_device", raw.table, nowhere)
+    if raw.schema == "ops" and len(endless := _endless(frame)):
+        frame, ledger = frame.filter(~pl.int_range(pl.len()).is_in(endless.implode())), ledger.note("endless_row", raw.table, len(endless))
     if raw.schema in _UNIQUE and not (repeated := _repeated(frame)).is_empty():
         frame, ledger = (
             frame.filter(~pl.int_range(pl.len()).is_in(repeated.implode())),
             ledger.note("repeated_row", raw.table, len(repeated)),
         )
     return frame, ledger.table(raw.table, read=raw.read, kept=frame.height)
+
+
+def _endless(frame: pl.DataFrame) -> pl.Series:
+    """Numbers of the rows whose end can't be one.
+
+    They would last beyond the last start by more than all starts lie apart, and others began on their stream meanwhile, which runs one
+    after the other. Nodes of graphs may run beside each other.
+    """
+    first, last = frame["start"].min(), frame["start"].max()
+    if not isinstance(first, int) or not isinstance(last, int) or not (frame["end"] > 2 * last - first).any():
+        return pl.Series([], dtype=pl.UInt32)
+    followed = pl.col("start") < pl.col("start").max().over("rank", "device", "stream")
+    bad = pl.col("graph_node").is_null() & (pl.col("end") > 2 * last - first) & followed
+    return frame.select(bad.fill_null(value=False)).to_series().arg_true()
 
 
 def _repeated(frame: pl.DataFrame) -> pl.Series:

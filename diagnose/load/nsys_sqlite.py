@@ -287,6 +287,16 @@ def _check_pages(uri: str, name: str) -> None:
 def _check_tables(source: SqliteSource) -> None:
     """Refuse a database that is no export of Nsight Systems."""
     tables = source.tables_found.keys()
+    if not tables:
+        raise refused(
+            f"{source.name} is a SQLite database without any table.",
+            "If a file of its name that ends in -wal lies beside the original, the tables are in that: copy both.",
+        )
+    if any(name.startswith("rocpd_") for name in tables):
+        raise refused(
+            f"{source.name} is a database of AMD's rocprofv3 (rocpd), which is not read here.",
+            "Capture with torch.profiler, which works on AMD too: prof.export_chrome_trace(path).",
+        )
     if not tables & {*EVENT_TABLES, *META_TABLES}:
         raise refused(
             f"{source.name} is a SQLite database, but not an export of Nsight Systems.",

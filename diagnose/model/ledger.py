@@ -40,6 +40,10 @@ CODES: dict[str, Code] = {
         negative_duration=(
             "Rows that end before they start. They are left out of every figure; the profiler's clock jumped or the file was edited."
         ),
+        endless_row=(
+            "Device operations that would last on for longer than the whole capture although others followed on their stream. They are left "
+            "out of every figure; their end was recorded wrongly."
+        ),
         wrong_type=(
             "Rows with a value of the wrong type in a column that the analysis needs. They are left out; the file was edited or damaged."
         ),
@@ -73,6 +77,14 @@ CODES: dict[str, Code] = {
         cut_file=(
             "The file ends before its content does. Everything up to the cut is analysed; what came later is unknown. Write the trace "
             "again, or copy it again."
+        ),
+    ),
+    **_codes(
+        "data_loss",
+        "analysis",
+        further_content=(
+            "The file goes on after its trace ends, as two traces written one behind the other do. Only the first is analysed; split the "
+            "file to have the rest."
         ),
     ),
     **_codes(

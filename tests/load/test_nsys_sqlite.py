@@ -15,6 +15,7 @@ from diagnose.load import nsys_sqlite
 from diagnose.load.conform import conform
 from diagnose.model.trace import Trace
 from tests.builders import nsys_db as db
+from tests.builders.cases import for_each
 from tests.builders.nsys_db import PID_A, PID_B, basic, gpid, gtid, insert, kernel, runtime
 
 
@@ -69,6 +70,31 @@ def test_normalised_times_give_the_same_wall_clock(tmp_path: Path) -> None:
     trace = load(path)
     assert trace.ops["start"].to_list() == [100, 1100, 2100]
     assert trace.ranks[0].start_unix_ns == origin + 900
+
+
+def test_times_that_were_not_taken_are_no_times(tmp_path: Path) -> None:
+    trace = load(basic(tmp_path / "a.sqlite", kernels=[kernel(1000, 1100), kernel(0, 0, correlation=2), kernel(0, 40, correlation=3)]))
+    assert trace.ops["start"].to_list() == [0, 1000], "a kernel may begin with the session"
+    assert codes(trace)["missing_time", "CUPTI_ACTIVITY_KIND_KERNEL"] == 1
+
+
+def test_work_that_does_not_tell_its_process_is_that_of_the_only_one(tmp_path: Path) -> None:
+    path = basic(tmp_path / "a.sqlite")
+    add(path, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = NULL WHERE start = 1000")
+    trace = load(path)
+    assert (trace.ops["rank"].to_list(), [rank.pid for rank in trace.ranks]) == ([0, 0, 0], [PID_A])
+
+
+@for_each(
+    "statement, words",
+    ("CREATE TABLE x (y); DROP TABLE x", "without any table"),
+    ("CREATE TABLE rocpd_kernel_dispatch_0 (id)", "rocprofv3"),
+)
+def test_other_databases_are_named(tmp_path: Path, statement: str, words: str) -> None:
+    with closing(sqlite3.connect(tmp_path / "a.sqlite")) as connection:
+        connection.executescript(statement)
+    with pytest.raises(InputError, match=words):
+        load(tmp_path / "a.sqlite")
 
 
 def test_correlation_is_per_process_and_same_device_numbers_stay_apart(tmp_path: Path) -> None:
