@@ -17,6 +17,7 @@ from diagnose.model.ledger import Ledger
 from diagnose.model.trace import SCHEMAS, SYSTEM, Device, Provenance, Rank, Trace
 
 _DAY_NS = 24 * 3600 * 10**9
+_FEW_COPIES = 5
 
 # Frames whose rows last from start to end, and those that happen at one moment.
 _SPANS = ("ops", "calls", "ranges")
@@ -200,6 +201,7 @@ def conform(raw: RawTrace) -> Trace:
         frames["ranges"] = _within(frames["ranges"], first, last)
     if not 1_000 <= last - first <= _DAY_NS:
         ledger = ledger.note("implausible_span", "all", detail=f"{last - first} ns")
+    ledger = ledger.note("no_copies", "ops", _copies_asked_for(frames["calls"], raw.names) if "memcpy" not in frames["ops"]["kind"] else 0)
     zero = int((frames["ops"]["start"] == frames["ops"]["end"]).sum())
     ledger = ledger.note("zero_duration", "ops", zero)
     ledger = ledger.note("opaque_graph", "ops", int((frames["ops"]["kind"] == "graph").sum()))
@@ -211,6 +213,13 @@ def conform(raw: RawTrace) -> Trace:
         schema: typed(frame, schema) for schema, frame in (("names", raw.names), ("payloads", raw.payloads), ("threads", raw.threads))
     }
     return Trace(**frames, devices=raw.devices, ranks=raw.ranks, provenance=_provenance(raw, frames["ops"], first), ledger=ledger)
+
+
+def _copies_asked_for(calls: pl.DataFrame, names: pl.DataFrame) -> int:
+    """Calls that copy on a stream; 0 where there are hardly any: of nothing, or inside host memory, the device has no record."""
+    asked = names.filter(pl.col("text").str.contains(r"^(cuda|cu|hip)Memcpy\w*Async|^hipMemcpyWithStream"))["id"]
+    count = int(calls["name_id"].is_in(asked.implode()).sum())
+    return count if count >= _FEW_COPIES else 0
 
 
 def no_gpu_work(provenance: Provenance, ledger: Ledger, *, launches: int) -> InputError:

@@ -114,6 +114,10 @@ CODES: dict[str, Code] = {
             "CUDA graph executions traced as a whole: the kernels inside are unknown and count as compute in the bucket other. Capture "
             "with --cuda-graph-trace=node to see inside."
         ),
+        no_copies=(
+            "Calls for copies, none of which the capture holds. Waiting for copies is not known, nor what memory holds up; export with all "
+            "tables."
+        ),
         duplicate_launch="API calls that share process and correlation id with another. The one that ends last counts as the launch.",
         profiler_warning="Warnings that the profiler itself recorded while capturing. --section capture shows its words.",
     ),

@@ -95,6 +95,14 @@ def test_events_that_stand_in_the_file_twice_count_once() -> None:
     assert alike.ops.height == 6, "another stream, device or length is another operation; what takes no time may be there twice"
 
 
+def test_copies_that_were_asked_for_and_are_not_there_are_told() -> None:
+    asked = [call(10 * n, 3, name="cudaMemcpyAsync", correlation=n) for n in range(5)]
+    copy = {**kernel(90, 5), "name": "Memcpy HtoD (Pinned -> Device)", "cat": "gpu_memcpy"}
+    assert codes(load(document([*asked, kernel(60, 5)])))["no_copies"] == 5
+    assert "no_copies" not in codes(load(document([*asked[:4], kernel(60, 5)])))
+    assert "no_copies" not in codes(load(document([*asked, kernel(60, 5), copy])))
+
+
 def test_an_operation_whose_end_cannot_be_is_left_out() -> None:
     good = [kernel(10 * n, 5, correlation=n) for n in range(1, 9)]
     bad = kernel(45, 10**10, correlation=9)

@@ -569,6 +569,7 @@ def test_what_the_ledger_tells_is_said_in_words() -> None:
         "a.json and b.json say to be ranks that other files are"
         in said(*(entry("renumbered_rank", "ranks", 1, name) for name in ("a.json", "b.json")))[0]
     )
+    assert said(entry("no_copies", "ops", 8))[0].startswith("8 calls for copies, none of which the capture holds.")
     unnamed = entry("unknown_name", "KERNEL", 200)
     assert said(unnamed) == []
     assert said(unnamed, other=0.9)[0].startswith("200 rows whose name is not in the export's string table.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnose.document.diagnosis import Diagnosis, LedgerEntry
+from diagnose.document.diagnosis import Diagnosis, Fact, LedgerEntry
 from diagnose.knowledge.templates import enumerated
 from diagnose.render.issues import in_sentence
 
@@ -13,8 +13,12 @@ _MOST_FILES = 3
 
 
 def is_hidden(document: Diagnosis) -> bool:
-    """Whether it is not known what much of the kernel time was for, so that nothing can be said not to be there."""
+    """Whether it is not known what much of the kernel time was for, or copies are missing: nothing can be said not to be there."""
     other = document.facts.get("other_share")
+    return any(entry.code == "no_copies" for entry in document.ledger) or _is_unclassified(other)
+
+
+def _is_unclassified(other: Fact | None) -> bool:
     return other is not None and isinstance(other.value, float) and other.value > HIDDEN
 
 
@@ -31,9 +35,10 @@ def remarks(document: Diagnosis) -> Iterator[str]:
         yield f"Data was lost: {_what(lost)}; see --section ledger."
     elif any(entry.severity == "error" for entry in document.ledger):
         yield "The profiler reported an error, so something may be missing: --section capture shows its words."
-    unnamed = next((entry for entry in document.ledger if entry.code == "unknown_name"), None)
-    if unnamed is not None and is_hidden(document):
-        yield f"{unnamed.count:,} {in_sentence(unnamed.meaning)}"
+    unclassified = _is_unclassified(document.facts.get("other_share"))
+    for entry in document.ledger:
+        if entry.code == "no_copies" or (entry.code == "unknown_name" and unclassified and "KERNEL" in entry.table):
+            yield f"{entry.count:,} {in_sentence(entry.meaning)}"
     if again := [entry.detail for entry in document.ledger if entry.code == "renumbered_rank"]:
         says = "says to be a rank that another file is" if len(again) == 1 else "say to be ranks that other files are"
         yield f"{enumerated(again[:_MOST_FILES])} {says}: a second capture or a copy, left out of the comparison of ranks."
