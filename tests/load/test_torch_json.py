@@ -95,6 +95,18 @@ def test_events_that_stand_in_the_file_twice_count_once() -> None:
     assert alike.ops.height == 6, "another stream, device or length is another operation; what takes no time may be there twice"
 
 
+def test_backslashes_that_were_not_escaped_cost_no_event() -> None:
+    data = document([kernel(0, 5, name="Q"), kernel(9, 5, name="R")]).replace(b'"Q"', rb'"C:\users\x\\y\u00e9"')
+    trace = load(data)
+    assert (trace.ops.height, "undecodable_event" in codes(trace)) == (2, False)
+    assert trace.names["text"][0] == "C:\\users\\x\\yé"
+
+
+def test_minus_one_is_no_device() -> None:
+    trace = load(document([kernel(0, 5), {**kernel(9, 5, device=-1), "pid": 0}]))
+    assert trace.ops["device"].to_list() == [0, 0]
+
+
 def test_copies_that_were_asked_for_and_are_not_there_are_told() -> None:
     asked = [call(10 * n, 3, name="cudaMemcpyAsync", correlation=n) for n in range(5)]
     copy = {**kernel(90, 5), "name": "Memcpy HtoD (Pinned -> Device)", "cat": "gpu_memcpy"}
