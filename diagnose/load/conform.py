@@ -201,7 +201,8 @@ def conform(raw: RawTrace) -> Trace:
         frames["ranges"] = _within(frames["ranges"], first, last)
     if not 1_000 <= last - first <= _DAY_NS:
         ledger = ledger.note("implausible_span", "all", detail=f"{last - first} ns")
-    ledger = ledger.note("no_copies", "ops", _copies_asked_for(frames["calls"], raw.names) if "memcpy" not in frames["ops"]["kind"] else 0)
+    if frames["ops"]["copy_kind"].null_count() == frames["ops"].height:
+        ledger = ledger.note("no_copies", "ops", _copies_asked_for(frames["calls"], raw.names))
     zero = int((frames["ops"]["start"] == frames["ops"]["end"]).sum())
     ledger = ledger.note("zero_duration", "ops", zero)
     ledger = ledger.note("opaque_graph", "ops", int((frames["ops"]["kind"] == "graph").sum()))
