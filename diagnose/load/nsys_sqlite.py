@@ -272,6 +272,12 @@ def _discover(connection: sqlite3.Connection, name: str) -> dict[str, frozenset[
     return found
 
 
+def _views(connection: sqlite3.Connection, name: str) -> list[str]:
+    """Views under the names of tables of events: what they show may never end, and is not read."""
+    with _metadata(connection, name):
+        return [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'view'") if row[0] in EVENT_TABLES]
+
+
 def _check_pages(uri: str, name: str) -> None:
     """Refuse a database with damaged pages, by SQLite's own check on a connection of its own."""
     try:
@@ -397,6 +403,8 @@ def read(path: Path, *, rank: int | None = None, display_name: str | None = None
             if source.size < _CHECK_MEANWHILE:
                 check.result()
             _check_tables(source)
+            for view in _views(meta, name):
+                ledger = ledger.note("ignored_view", view)
             try:
                 return build(source, file=name, size=path.stat().st_size, format_="nsys-sqlite", rank=rank, ledger=ledger, rules=rules)
             finally:

@@ -82,6 +82,9 @@ CODES: dict[str, Code] = {
     **_codes(
         "data_loss",
         "analysis",
+        ignored_view=(
+            "A view stands in the place of a table of events. Views are not read, so what it shows is missing; export the report again."
+        ),
         further_content=(
             "The file goes on after its trace ends, as two traces written one behind the other do. Only the first is analysed; split the "
             "file to have the rest."

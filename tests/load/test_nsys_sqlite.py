@@ -559,6 +559,7 @@ def test_a_view_does_not_pose_as_a_table(tmp_path: Path) -> None:
     trace = load(path)
     assert trace.ops["kind"].unique().to_list() == ["kernel"]
     assert trace.ops.height == 3
+    assert codes(trace)["ignored_view", "CUPTI_ACTIVITY_KIND_MEMSET"] == 1
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:

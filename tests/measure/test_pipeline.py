@@ -17,6 +17,7 @@ from diagnose.load.readers import load
 from diagnose.measure.capture import Measured, measure
 from diagnose.pipeline import diagnose
 from diagnose.reason.conclude import conclude
+from diagnose.render.reports.diagnosis import lost
 from tests.builders.kineto import call, document, kernel
 from tests.builders.simulated import AFRESH
 
@@ -93,6 +94,13 @@ def test_what_says_to_be_a_rank_that_another_is_does_not_count_as_one_more(tmp_p
     assert found.identity is not None
     assert (found.identity.ranks_captured, found.identity.rank, found.identity.file) == (1, 3, "a.json")
     assert found.facts["ranks_captured"].value == 1
+
+
+def test_ranks_of_jobs_of_different_sizes_are_told(tmp_path: Path) -> None:
+    first, second = write(tmp_path, "a", rank=0), write(tmp_path, "b", rank=1)
+    assert not any("several jobs" in text for text in lost.remarks(diagnose([first, second])))
+    second.write_bytes(second.read_bytes().replace(b'"world_size": 8', b'"world_size": 16'))
+    assert any("several jobs, with 8 and 16 ranks" in text for text in lost.remarks(diagnose([first, second])))
 
 
 def test_a_folder_is_all_of_its_traces(tmp_path: Path) -> None:

@@ -39,6 +39,10 @@ def remarks(document: Diagnosis) -> Iterator[str]:
     for entry in document.ledger:
         if entry.code == "no_copies" or (entry.code == "unknown_name" and unclassified and "KERNEL" in entry.table):
             yield f"{entry.count:,} {in_sentence(entry.meaning)}"
+    sizes = sorted({one.world_size for one in document.capture.ranks if one.world_size})
+    if len(sizes) > 1:
+        told = enumerated([f"{size:,}" for size in sizes])
+        yield f"The captures are of several jobs, with {told} ranks by what they tell: what is said of all ranks together is wrong. Give those of one."
     if again := [entry.detail for entry in document.ledger if entry.code == "renumbered_rank"]:
         says = "says to be a rank that another file is" if len(again) == 1 else "say to be ranks that other files are"
         yield f"{enumerated(again[:_MOST_FILES])} {says}: a second capture or a copy, left out of the comparison of ranks."
