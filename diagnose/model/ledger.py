@@ -44,6 +44,9 @@ CODES: dict[str, Code] = {
             "Device operations that would last on for longer than the whole capture although others followed on their stream. They are left "
             "out of every figure; their end was recorded wrongly."
         ),
+        stray_row=(
+            "Rows more than a day away from the others of their table. They are left out of every figure; their times were recorded wrongly."
+        ),
         wrong_type=(
             "Rows with a value of the wrong type in a column that the analysis needs. They are left out; the file was edited or damaged."
         ),

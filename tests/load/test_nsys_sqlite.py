@@ -78,6 +78,20 @@ def test_times_that_were_not_taken_are_no_times(tmp_path: Path) -> None:
     assert codes(trace)["missing_time", "CUPTI_ACTIVITY_KIND_KERNEL"] == 1
 
 
+def test_rows_a_day_away_from_the_others_are_left_out(tmp_path: Path) -> None:
+    far, least, most = 10**14, -(1 << 63), (1 << 63) - 1
+    for wrong in ((far, far + 5), (least, 5), (least, most), (most, most)):
+        kernels = [kernel(1000, 1100), kernel(2000, 2100, correlation=2), kernel(*wrong, correlation=3)]
+        trace = load(basic(tmp_path / f"{wrong[0]}{wrong[1]}.sqlite", kernels=kernels))
+        assert (trace.ops.height, codes(trace)["stray_row", "CUPTI_ACTIVITY_KIND_KERNEL"]) == (2, 1)
+
+
+def test_times_at_the_end_of_all_numbers_are_read(tmp_path: Path) -> None:
+    last = (1 << 63) - 1
+    trace = load(basic(tmp_path / "a.sqlite", kernels=[kernel(1000, 1100), kernel(last, last, correlation=2)]))
+    assert (trace.ops.height, codes(trace)["implausible_span", "all"]) == (2, 1)
+
+
 def test_work_that_does_not_tell_its_process_is_that_of_the_only_one(tmp_path: Path) -> None:
     path = basic(tmp_path / "a.sqlite")
     add(path, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = NULL WHERE start = 1000")
