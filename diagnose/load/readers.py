@@ -135,10 +135,13 @@ def _scan(folder: Path) -> Inputs:
     return Inputs(traces=tuple(path for path in traces if path not in doubles), ignored=tuple(ignored))
 
 
-def _below(folder: Path) -> Inputs:
-    """The traces of a folder, or where it holds none, those of its folders, as where every rank wrote into one of its own.
+_OF_A_JOB = re.compile(r"^\d+$|(?:rank|node|host|worker|task|proc|gpu)[-_.]?\d+", re.IGNORECASE)
 
-    Raises InputError where there are none either.
+
+def _below(folder: Path) -> Inputs:
+    """The traces of a folder, or where it holds none, those of its folders if these are called like ranks or nodes of one job.
+
+    Raises InputError where there are none either; folders of other names may be different runs.
     """
     found = _scan(folder)
     if found.traces:
@@ -147,6 +150,11 @@ def _below(folder: Path) -> Inputs:
     traces = tuple(trace for one in inner.values() for trace in one.traces)
     if not traces:
         raise folder_without_traces(folder, len(found.ignored))
+    if any(one.traces and not _OF_A_JOB.search(path.name) for path, one in inner.items()):
+        raise refused(
+            f"The folder {folder.name} holds no trace itself, but folders that do: whether they are ranks of one job or several runs is not told.",
+            f"Give one of the folders, or where they are one job, a pattern: '{folder.name}/*/*'.",
+        )
     names = {path.name for path in inner}
     ignored = [entry for entry in found.ignored if entry[0] not in names]
     return Inputs(traces=traces, ignored=(*ignored, *(entry for one in inner.values() for entry in one.ignored)))
@@ -162,8 +170,8 @@ def expand(inputs: Sequence[Path]) -> Inputs:
     """The traces that `inputs` (files, folders, patterns) stand for, without repetition.
 
     A file that is named stays, whatever it is; of a folder, what no reader takes is listed in `ignored`, and of a folder or pattern what
-    another input stands for. A folder without traces stands for the folders in it. A Parquet export folder is one input. Raises InputError
-    for a folder without traces and for a pattern without matches.
+    another input stands for. A folder without traces stands for those in it that are called like ranks. A Parquet export folder is one
+    input. Raises InputError for a folder without traces and for a pattern without matches.
     """
     traces: list[Path] = []
     ignored: list[tuple[str, str]] = []

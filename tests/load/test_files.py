@@ -172,6 +172,9 @@ def test_a_folder_without_traces_stands_for_the_folders_in_it(tmp_path: Path) ->
     found = expand([tmp_path])
     assert [path.parent.name for path in found.traces] == ["rank2", "rank10"]
     assert [name for name, _ in found.ignored] == ["notes.txt"]
+    (tmp_path / "rank2").rename(tmp_path / "before")
+    with pytest.raises(InputError, match="ranks of one job or several runs"):
+        expand([tmp_path])
     write(tmp_path / "whole.json", TRACE)
     assert expand([tmp_path]).traces == (tmp_path / "whole.json",), "a folder with traces is those traces"
 
