@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -330,7 +331,36 @@ def _measured(found: Inputs, outcomes: Mapping[int, Measured | InputError], say:
         raise UsageError("No trace was given.", effect="Nothing was analysed.", next_step="Name a trace, a folder of traces, or a pattern.")
     say("drawing conclusions")
     first = replace(measured[0], ledger=_with_inputs_left_out(measured[0].ledger, refused, found))
-    return with_distinct_ranks([first, *measured[1:]])
+    paths = [path for path, outcome in in_order if not isinstance(outcome, InputError)]
+    return with_distinct_ranks(_named_by_files([first, *measured[1:]], paths))
+
+
+_RANK = re.compile(r"(?<![a-z])(?<!local[-_.])rank[-_.=]?(\d{1,6})(?!\d)", re.IGNORECASE)
+
+
+def _named_by_files(measured: Sequence[Measured], paths: Sequence[str | Path]) -> list[Measured]:
+    """Inputs whose trace does not tell the rank, under the rank in the file's name, or else in that of its folder (rank_3.sqlite).
+
+    Only where all of them have one of their own there: a name with the rank on its host comes back on the next host.
+    """
+    untold = {place: Path(paths[place]) for place, one in enumerate(measured) if [rank.source for rank in one.ranks] == ["assigned"]}
+    spelt = {place: _RANK.findall(path.name) or _RANK.findall(path.parent.name) for place, path in untold.items()}
+    numbers = {place: int(found[0]) for place, found in spelt.items() if len(set(found)) == 1}
+    numbers = {place: number for place, number in numbers.items() if number < (measured[place].ranks[0].world_size or number + 1)}
+    if len(set(numbers.values())) < len(untold):
+        return list(measured)
+    return [_under(one, numbers[place]) if place in numbers else one for place, one in enumerate(measured)]
+
+
+def _under(one: Measured, number: int) -> Measured:
+    """An input of one rank under the number that its name gives."""
+    told = replace(one.ranks[0], rank=number, source="name")
+    return replace(
+        one,
+        ranks=(told,),
+        devices=tuple(replace(device, rank=number) for device in one.devices),
+        ledger=replace(one.ledger, entries=tuple(entry for entry in one.ledger.entries if entry.code != "assigned_rank")),
+    )
 
 
 def _with_inputs_left_out(ledger: Ledger, refused: Sequence[tuple[str | Path, InputError]], found: Inputs) -> Ledger:

@@ -145,7 +145,10 @@ class DeviceInfo(OnDevice, frozen=True, kw_only=True):
 
 
 class RankInfo(Struct, frozen=True, kw_only=True):
-    """One process of the job. `source` says where the rank came from: "assigned" means given in order."""
+    """One process of the job.
+
+    `source` says where the rank came from: "name" is the file's or its folder's, "assigned" means given in order.
+    """
 
     rank: int
     world_size: int | None

@@ -17,6 +17,8 @@ from diagnose.model.ledger import Ledger
 from diagnose.model.trace import SCHEMAS, SYSTEM, Device, Provenance, Rank, Trace
 
 _DAY_NS = 24 * 3600 * 10**9
+_FEW_COPIES = 5
+_FEW_STRAY = 0.01  # of a table's rows: where more lie so far apart, none can be told to be wrong
 
 # Frames whose rows last from start to end, and those that happen at one moment.
 _SPANS = ("ops", "calls", "ranges")
@@ -85,14 +87,48 @@ def _check(raw: RawTable, ledger: Ledger, *, devices_known: bool) -> tuple[pl.Da
         if n_missing or n_negative:
             frame = frame.filter(~(missing | negative))
         ledger = ledger.note("missing_time", raw.table, n_missing).note("negative_duration", raw.table, n_negative)
+        if (n_stray := int((stray := _stray(frame, raw.schema)).sum())) and n_stray <= max(
+            int(frame.height > 2), _FEW_STRAY * frame.height
+        ):
+            frame, ledger = frame.filter(~stray), ledger.note("stray_row", raw.table, n_stray)
     if raw.schema == "ops" and devices_known and (nowhere := frame["device"].null_count()):
         frame, ledger = frame.filter(pl.col("device").is_not_null()), ledger.note("no_device", raw.table, nowhere)
+    if raw.schema == "ops" and len(endless := _endless(frame)):
+        frame, ledger = frame.filter(~pl.int_range(pl.len()).is_in(endless.implode())), ledger.note("endless_row", raw.table, len(endless))
     if raw.schema in _UNIQUE and not (repeated := _repeated(frame)).is_empty():
         frame, ledger = (
             frame.filter(~pl.int_range(pl.len()).is_in(repeated.implode())),
             ledger.note("repeated_row", raw.table, len(repeated)),
         )
     return frame, ledger.table(raw.table, read=raw.read, kept=frame.height)
+
+
+def _stray(frame: pl.DataFrame, schema: str) -> pl.Series:
+    """Which rows lie more than a day from the middle one, as no capture lasts."""
+    start, end = ("start", "end") if schema in _SPANS else ("time", "time")
+    bounds = [time for time in (frame[start].min(), frame[start].max(), frame[end].max()) if isinstance(time, int)]
+    if not bounds or max(bounds) - min(bounds) <= _DAY_NS:
+        return pl.repeat(value=False, n=frame.height, eager=True)
+    middle = int(frame[start].median() or 0)  # type: ignore[arg-type]
+    low, high = max(middle - _DAY_NS, -(1 << 63)), min(middle + _DAY_NS, (1 << 63) - 1)
+    return ((frame[start] < low) | (frame[start] > high) | (frame[end] > high)).fill_null(value=False)
+
+
+def _endless(frame: pl.DataFrame) -> pl.Series:
+    """Numbers of the rows whose end can't be one.
+
+    They would last beyond the last start by more than all starts lie apart, and others began on their stream meanwhile, which runs one
+    after the other. Nodes of graphs may run beside each other.
+    """
+    first, last = frame["start"].min(), frame["start"].max()
+    if not isinstance(first, int) or not isinstance(last, int):
+        return pl.Series([], dtype=pl.UInt32)
+    is_late = frame["end"] > min(2 * last - first, (1 << 63) - 1)
+    if not is_late.any():
+        return pl.Series([], dtype=pl.UInt32)
+    followed = pl.col("start") < pl.col("start").max().over("rank", "device", "stream")
+    bad = pl.col("graph_node").is_null() & pl.lit(is_late) & followed
+    return frame.select(bad.fill_null(value=False)).to_series().arg_true()
 
 
 def _repeated(frame: pl.DataFrame) -> pl.Series:
@@ -184,6 +220,8 @@ def conform(raw: RawTrace) -> Trace:
         frames["ranges"] = _within(frames["ranges"], first, last)
     if not 1_000 <= last - first <= _DAY_NS:
         ledger = ledger.note("implausible_span", "all", detail=f"{last - first} ns")
+    if frames["ops"]["copy_kind"].null_count() == frames["ops"].height:
+        ledger = ledger.note("no_copies", "ops", _copies_asked_for(frames["calls"], raw.names))
     zero = int((frames["ops"]["start"] == frames["ops"]["end"]).sum())
     ledger = ledger.note("zero_duration", "ops", zero)
     ledger = ledger.note("opaque_graph", "ops", int((frames["ops"]["kind"] == "graph").sum()))
@@ -195,6 +233,13 @@ def conform(raw: RawTrace) -> Trace:
         schema: typed(frame, schema) for schema, frame in (("names", raw.names), ("payloads", raw.payloads), ("threads", raw.threads))
     }
     return Trace(**frames, devices=raw.devices, ranks=raw.ranks, provenance=_provenance(raw, frames["ops"], first), ledger=ledger)
+
+
+def _copies_asked_for(calls: pl.DataFrame, names: pl.DataFrame) -> int:
+    """Calls that copy on a stream; 0 where there are hardly any: of nothing, or inside host memory, the device has no record."""
+    asked = names.filter(pl.col("text").str.contains(r"^(cuda|cu|hip)Memcpy\w*Async|^hipMemcpyWithStream"))["id"]
+    count = int(calls["name_id"].is_in(asked.implode()).sum())
+    return count if count >= _FEW_COPIES else 0
 
 
 def no_gpu_work(provenance: Provenance, ledger: Ledger, *, launches: int) -> InputError:

@@ -109,6 +109,11 @@ _FOREIGN = (
         "Download the trace itself, not the page that shows it.",
         lambda head, _: head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")),
     ),
+    _Foreign(
+        "text in UTF-16, as PowerShell's > writes it",
+        "Convert it to UTF-8, or let the profiler write the file itself.",
+        _starts(b"\xff\xfe", b"\xfe\xff"),
+    ),
     _Foreign("an nsys text export", _EXPORT, lambda head, _: head.startswith(b'data: "')),
     _Foreign(
         "a table of nsys stats, which holds sums and no timeline", _EXPORT, lambda head, _: b"Time (%)" in head[:4096] and is_text(head)
@@ -214,6 +219,8 @@ def foreign_json(given: Opening) -> InputError | None:
         return _refuse(given.path, "an nsys JSON export (raw events, one per line), whose fields differ by version", _EXPORT)
     if re.match(rb'\{\s*"(?:VmSystemInformation|FileHeader)', body):
         return _refuse(given.path, "an nsys info export, which holds the report's header only", _EXPORT)
+    if re.match(rb'\{\s*"schema"\s*:\s*"[a-z]+/\d+"', body):
+        return _refuse(given.path, "a result that diagnose itself wrote, not a trace", "Show it with: diagnose render {name}")
     if b'"traceEvents"' not in body and re.match(rb'\{\s*"schema"\s*:\s*"', body) and b'"nodes"' in body:
         return _refuse(given.path, "a PyTorch execution trace (operators and their inputs), which has no times", TORCH)
     return None
@@ -246,14 +253,26 @@ def refusal(given: Opening) -> InputError:
     return _refuse(given.path, "in no format that is known here (an encrypted or damaged database looks like this too)", TORCH)
 
 
+def _arrow_folder(path: Path) -> InputError | None:
+    if any(item.suffix == ".arrow" for item in path.iterdir()):
+        return _refuse(path, "a folder of Arrow files, as nsys export --type arrowdir writes", _EXPORT)
+    return None
+
+
+def folder_without_traces(path: Path, others: int) -> InputError:
+    """The error for a folder in which no file is a trace; `others`: how many files it holds."""
+    seen = f" ({others} other files)" if others else ""
+    return _arrow_folder(path) or refused(f"The folder {path.name} holds no trace{seen}.", TORCH)
+
+
 def _refuse_folder(path: Path) -> InputError:
     try:
-        arrow = any(item.suffix == ".arrow" for item in path.iterdir())
+        arrow = _arrow_folder(path)
     except OSError as error:
         return unreadable_folder(path, error)
-    if arrow:
-        return _refuse(path, "a folder of Arrow files, as nsys export --type arrowdir writes", _EXPORT)
-    return _refuse(path, "a folder without the tables of an nsys Parquet export", "Give the traces in it, or a folder that holds traces.")
+    return arrow or _refuse(
+        path, "a folder without the tables of an nsys Parquet export", "Give the traces in it, or a folder that holds traces."
+    )
 
 
 def unreadable_folder(path: Path, error: OSError) -> InputError:

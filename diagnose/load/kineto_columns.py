@@ -108,6 +108,12 @@ _one = msgspec.json.Decoder(ExactEvent)
 # ValueError covers msgspec's errors, stdlib's JSONDecodeError, UnicodeDecodeError and over-long integers.
 UNDECODABLE = (ValueError, RecursionError)
 _BAD_NUMBER = re.compile(rb"(?<=[:\[,])\s*[-+]?(?:nan|inf)(?:inity)?(?:\([a-z0-9]*\))?(?=\s*[,}\]])", re.IGNORECASE)
+_ESCAPE = re.compile(rb'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
+
+
+def _escaped(found: re.Match[bytes]) -> bytes:
+    """An escape of JSON as it is; a backslash that begins none (in a path of Windows, which the profiler does not escape) as a sign."""
+    return found[0] if found[1] else rb"\\"
 
 
 def one_event(text: bytes) -> tuple[ExactEvent | None, bool]:
@@ -120,7 +126,8 @@ def one_event(text: bytes) -> tuple[ExactEvent | None, bool]:
         value = json.loads(text.decode(errors="replace"), strict=False, parse_float=str, parse_constant=str, parse_int=str)
     except UNDECODABLE:
         try:
-            value = json.loads(_BAD_NUMBER.sub(b" null", text).decode(errors="replace"), strict=False, parse_float=str, parse_int=str)
+            mended = _ESCAPE.sub(_escaped, _BAD_NUMBER.sub(b" null", text)).decode(errors="replace")
+            value = json.loads(mended, strict=False, parse_float=str, parse_int=str)
         except UNDECODABLE:
             return None, False
     if not isinstance(value, dict):
@@ -221,8 +228,9 @@ def integers(name: str, values: Sequence[object], dtype: type[pl.DataType] = pl.
 
 
 def _devices(events: Sequence[Any], args: Sequence[Args]) -> pl.Series:
-    """The device of each event: its argument, or where that is no device, the process that Kineto files the device's events under."""
+    """The device of each event: its argument, or where that is no device (−1), the process that Kineto files the device's events under."""
     own = integers("device", [one.device for one in args], pl.Int32)
+    own = own.set(own < 0, None)
     return own.zip_with(own.is_not_null(), integers("device", [event.pid for event in events], pl.Int32)) if own.null_count() else own
 
 

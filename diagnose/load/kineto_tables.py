@@ -12,6 +12,7 @@ import polars as pl
 from diagnose.errors import ForeignInputError
 from diagnose.knowledge.environment import EnvironmentRules, RawEnvironment, environment, without_private
 from diagnose.load.conform import RawTable, RawTrace
+from diagnose.load.files import refused
 from diagnose.load.kineto_columns import CATEGORIES, FRAME, OUT_OF_MEMORY, PAYLOAD_COLUMNS, Part, integer
 from diagnose.model.environment import EnvironmentItem
 from diagnose.model.ledger import Ledger
@@ -92,8 +93,9 @@ def raw_trace(
     size: int,
     rank: int | None,
     rules: EnvironmentRules | None,
+    goes_on: bool = False,
 ) -> RawTrace:
-    """Join the columns of a file and what its top-level keys tell.
+    """Join the columns of a file and what its top-level keys tell; `goes_on`: more follows in the file after its trace.
 
     Raises InputError when no event has a category that the PyTorch profiler writes.
     """
@@ -103,7 +105,8 @@ def raw_trace(
     if not frames:
         raise _foreign(part, undecodable, file)
     tables, ledger = _tables(frames, part, names)
-    ledger = _notes(ledger, keys, part, undecodable, cut, described)
+    _refuse_merged(part, tables, file)
+    ledger = _notes(ledger, keys, part, undecodable, cut, described).note("further_content", "traceEvents", int(goes_on))
     number = pl.lit(described.rank, dtype=pl.Int32).alias("rank")
     ranked = [RawTable(schema=table.schema, table=table.table, frame=table.frame.with_columns(number), read=table.read) for table in tables]
     first, base = _first(ranked), _size(keys.get("baseTimeNanoseconds"))
@@ -258,6 +261,18 @@ def _foreign(part: Part, undecodable: int, file: str) -> ForeignInputError:
         effect="There is nothing to diagnose.",
         next_step="Write the trace with torch.profiler, activities=[CPU, CUDA], and prof.export_chrome_trace(path).",
     )
+
+
+def _refuse_merged(part: Part, tables: Sequence[RawTable], file: str) -> None:
+    """Refuse traces of several processes in one file where their calls have the same correlation ids, which each process counts alone."""
+    if len(part.pids) < 2:
+        return
+    ids = pl.concat([table.frame["correlation"] for table in tables if table.schema == "calls"]).drop_nulls()
+    if 2 * (len(ids) - ids.n_unique()) > part.pids.most_common(2)[1][1]:
+        raise refused(
+            f"{file} holds the traces of {len(part.pids)} processes, merged into one file: which call launched which kernel is not told any more.",
+            "Give the files that the processes wrote themselves, or the folder that holds them.",
+        )
 
 
 def _rank(keys: Mapping[str, Any], part: Part, option: int | None) -> Rank:

@@ -272,6 +272,12 @@ def _discover(connection: sqlite3.Connection, name: str) -> dict[str, frozenset[
     return found
 
 
+def _views(connection: sqlite3.Connection, name: str) -> list[str]:
+    """Views under the names of tables of events: what they show may never end, and is not read."""
+    with _metadata(connection, name):
+        return [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'view'") if row[0] in EVENT_TABLES]
+
+
 def _check_pages(uri: str, name: str) -> None:
     """Refuse a database with damaged pages, by SQLite's own check on a connection of its own."""
     try:
@@ -287,6 +293,16 @@ def _check_pages(uri: str, name: str) -> None:
 def _check_tables(source: SqliteSource) -> None:
     """Refuse a database that is no export of Nsight Systems."""
     tables = source.tables_found.keys()
+    if not tables:
+        raise refused(
+            f"{source.name} is a SQLite database without any table.",
+            "If a file of its name that ends in -wal lies beside the original, the tables are in that: copy both.",
+        )
+    if any(name.startswith("rocpd_") for name in tables):
+        raise refused(
+            f"{source.name} is a database of AMD's rocprofv3 (rocpd), which is not read here.",
+            "Capture with torch.profiler, which works on AMD too: prof.export_chrome_trace(path).",
+        )
     if not tables & {*EVENT_TABLES, *META_TABLES}:
         raise refused(
             f"{source.name} is a SQLite database, but not an export of Nsight Systems.",
@@ -387,6 +403,8 @@ def read(path: Path, *, rank: int | None = None, display_name: str | None = None
             if source.size < _CHECK_MEANWHILE:
                 check.result()
             _check_tables(source)
+            for view in _views(meta, name):
+                ledger = ledger.note("ignored_view", view)
             try:
                 return build(source, file=name, size=path.stat().st_size, format_="nsys-sqlite", rank=rank, ledger=ledger, rules=rules)
             finally:

@@ -206,10 +206,11 @@ _NODE: Wanted = {"graphNodeId": "int"}
 
 
 def _op(kind: str) -> list[pl.Expr]:
+    is_timed = (pl.col("start") != 0) | (pl.col("end") != 0)  # CUPTI writes both as 0 where it could not take them
     return [
         process_of("globalPid"),
         _small("deviceId", "device"),
-        pl.col("start"),
+        pl.when(is_timed).then(pl.col("start")).alias("start"),
         pl.col("end"),
         pl.lit(kind, dtype=OpKind).alias("kind"),
         pl.col("streamId").alias("stream"),

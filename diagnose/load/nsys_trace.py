@@ -141,6 +141,17 @@ def _with_names(events: Events, found: _Names, ledger: Ledger) -> tuple[Events, 
     return replace(events, frame=frame), ledger.note("unknown_name", events.table, unknown)
 
 
+def _of_one_process(places: pl.DataFrame, *groups: list[Events]) -> tuple[pl.DataFrame, list[Events], list[Events], list[Events]]:
+    """Device work that does not tell its process belongs to the export's only process, where it has just one; else all stays as it is."""
+    seen = places["process"].unique().sort().to_list()
+    if len(seen) == 2 and seen[0] == 0:
+        own = pl.col("process").replace(0, seen[1])
+        places = places.with_columns(own).unique()
+        groups = tuple([replace(events, frame=events.frame.with_columns(own)) for events in group] for group in groups)
+    operations, others, nvtx = groups
+    return places, operations, others, nvtx
+
+
 def _processes(places: pl.DataFrame, others: Sequence[Events]) -> list[int]:
     """Processes with device work in order of id; without any device work, all that were seen."""
     if len(places):
@@ -263,6 +274,7 @@ def _read(source: Source, file: str, ledger: Ledger) -> tuple[_Read, Ledger]:
     events, ranges, ledger = nsys_nvtx.read_ranges(source, ledger)
     nvtx = [events] if events is not None else []
     places = pl.concat([events.places for events in operations]).unique() if operations else pl.DataFrame(schema=PLACES)
+    places, operations, others, nvtx = _of_one_process(places, operations, others, nvtx)
     processes = _processes(places, [*(events for events in others if events.schema == "calls"), *nvtx])
     used = places.select("process", "device").unique().drop_nulls().sort("process", "device").rows()
     counters, ledger = _counters(source, [(processes.index(process), process, device) for process, device in used], ledger)

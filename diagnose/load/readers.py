@@ -5,6 +5,7 @@ Which one takes an input, its trace, when it was captured, which inputs paths st
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 import sys
@@ -18,7 +19,16 @@ from diagnose.errors import InputError
 from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load import nsys_parquet, nsys_report, nsys_sqlite, torch_json
 from diagnose.load.conform import conform
-from diagnose.load.files import REPORT_SUFFIXES, TORCH, Reader, is_parquet_folder, opening, refusal, refused, unreadable_folder
+from diagnose.load.files import (
+    REPORT_SUFFIXES,
+    Reader,
+    folder_without_traces,
+    is_parquet_folder,
+    opening,
+    refusal,
+    refused,
+    unreadable_folder,
+)
 from diagnose.model.trace import Trace
 
 STDIN = "-"
@@ -125,12 +135,43 @@ def _scan(folder: Path) -> Inputs:
     return Inputs(traces=tuple(path for path in traces if path not in doubles), ignored=tuple(ignored))
 
 
+_OF_A_JOB = re.compile(r"^\d+$|(?:rank|node|host|worker|task|proc|gpu)[-_.]?\d+", re.IGNORECASE)
+
+
+def _below(folder: Path) -> Inputs:
+    """The traces of a folder, or where it holds none, those of its folders if these are called like ranks or nodes of one job.
+
+    Raises InputError where there are none either; folders of other names may be different runs.
+    """
+    found = _scan(folder)
+    if found.traces:
+        return found
+    inner = {path: _scan(path) for path in _folders(folder)}
+    traces = tuple(trace for one in inner.values() for trace in one.traces)
+    if not traces:
+        raise folder_without_traces(folder, len(found.ignored))
+    if any(one.traces and not _OF_A_JOB.search(path.name) for path, one in inner.items()):
+        raise refused(
+            f"The folder {folder.name} holds no trace itself, but folders that do: whether they are ranks of one job or several runs is not told.",
+            f"Give one of the folders, or where they are one job, a pattern: '{folder.name}/*/*'.",
+        )
+    names = {path.name for path in inner}
+    ignored = [entry for entry in found.ignored if entry[0] not in names]
+    return Inputs(traces=traces, ignored=(*ignored, *(entry for one in inner.values() for entry in one.ignored)))
+
+
+def _folders(folder: Path) -> list[Path]:
+    """Folders in a folder that can be listed."""
+    visible = (item for item in folder.iterdir() if not item.name.startswith(".") and item.is_dir())
+    return [item for item in sorted(visible, key=_natural) if os.access(item, os.R_OK | os.X_OK)]
+
+
 def expand(inputs: Sequence[Path]) -> Inputs:
     """The traces that `inputs` (files, folders, patterns) stand for, without repetition.
 
     A file that is named stays, whatever it is; of a folder, what no reader takes is listed in `ignored`, and of a folder or pattern what
-    another input stands for. A Parquet export folder is one input. Raises InputError for a folder without traces and for a pattern without
-    matches.
+    another input stands for. A folder without traces stands for those in it that are called like ranks. A Parquet export folder is one
+    input. Raises InputError for a folder without traces and for a pattern without matches.
     """
     traces: list[Path] = []
     ignored: list[tuple[str, str]] = []
@@ -143,16 +184,13 @@ def expand(inputs: Sequence[Path]) -> Inputs:
             named = [path for path in named if path not in doubles]
         for path in named:
             if path.is_dir() and not is_parquet_folder(path):
-                found = _scan(path)
-                if not found.traces:
-                    seen = f" ({len(found.ignored)} other files)" if found.ignored else ""
-                    raise refused(f"The folder {path.name} holds no trace{seen}.", TORCH)
+                found = _below(path)
                 traces += found.traces
                 ignored += found.ignored
             else:
                 traces.append(path)
-    unique = {path.resolve(): path for path in reversed(traces)}
-    return Inputs(traces=tuple(path for path in dict.fromkeys(traces) if unique[path.resolve()] == path), ignored=tuple(ignored))
+    unique = {os.path.realpath(path): path for path in reversed(traces)}  # Path.resolve raises where links go round in a circle
+    return Inputs(traces=tuple(path for path in dict.fromkeys(traces) if unique[os.path.realpath(path)] == path), ignored=tuple(ignored))
 
 
 def start_of(path: Path) -> int | None:

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from diagnose.errors import InputError
+from diagnose.errors import ForeignInputError, InputError
 from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load.conform import RawTrace, conform
-from diagnose.load.files import Reader, refused
+from diagnose.load.files import NOTHING, Reader, refused
 from diagnose.load.kineto_stream import (
     CHUNK,
     PAYS_FROM,
@@ -34,7 +34,10 @@ _WRITE = "Write the trace with torch.profiler: prof.export_chrome_trace(path), o
 
 # Other tools' JSON, known by keys near its beginning.
 _LOOKALIKES = (
-    (re.compile(rb'"nodes"\s*:\s*\['), "a PyTorch execution trace (operators and tensors, without times on the GPU)"),
+    (
+        re.compile(rb'^\s*\{\s*"schema".*"nodes"\s*:\s*\[|"(?:ctrl_deps|fw_parent)"\s*:', re.DOTALL),
+        "a PyTorch execution trace (operators and tensors, without times on the GPU)",
+    ),
     (
         re.compile(rb'^\s*\{"data"\s*:\s*\["|"Type"\s*:\s*\d+\s*,\s*"\w+Event"\s*:'),
         "an nsys export of type json, whose events are not tables",
@@ -68,15 +71,16 @@ def read(
     finally:
         opened.blocks.close()
     cut = decoded.cut
+    goes_on = not is_object and _is_json(decoded.tail.decode(errors="replace").lstrip().removeprefix("]")) if decoded.tail else False
     if is_object and decoded.tail is not None:
-        more = _object(b'{"traceEvents": [' + decoded.tail)
+        more, rest = _object(b'{"traceEvents": [' + decoded.tail)
         if more is None and cut is None:
             cut = "what follows the events is not whole"
-        keys = {**keys, **(more or {})}
+        keys, goes_on = {**keys, **(more or {})}, _is_json(rest)
     if not decoded.part.read and decoded.undecodable == 0:
         raise InputError(f"{display_name} is an empty list of events.", effect="There is nothing to diagnose.", next_step=_WRITE)
     size = source.stat().st_size if isinstance(source, Path) and opened.is_plain else opened.size
-    return raw_trace(keys, decoded.part, decoded.undecodable, cut, file=display_name, size=size, rank=rank, rules=rules)
+    return raw_trace(keys, decoded.part, decoded.undecodable, cut, file=display_name, size=size, rank=rank, rules=rules, goes_on=goes_on)
 
 
 def _in_parallel(source: Path | BinaryIO, start: int, processes: int, chunk: int) -> Decoded | None:
@@ -108,23 +112,29 @@ def find_events(blocks: Iterator[bytes], name: str) -> tuple[dict[str, Any], byt
 def _first_events(head: bytes) -> tuple[dict[str, Any], bytes, bool] | None:
     fallback: tuple[dict[str, Any], bytes, bool] | None = None
     for match in _EVENTS.finditer(head):
-        keys = _object(head[: match.start()].rstrip().removesuffix(b",") + b"}")
+        keys, _ = _object(head[: match.start()].rstrip().removesuffix(b",") + b"}")
         if keys is not None:
             return keys, head[match.end() :], True
         fallback = fallback or ({}, head[match.end() :], True)
     return fallback
 
 
-def _object(text: bytes) -> dict[str, Any] | None:
-    """The JSON object that `text` starts with, or None; whatever follows it is ignored."""
+def _is_json(text: str) -> bool:
+    """Whether text begins as another trace does; zero bytes, with which copies are padded, aside."""
+    return text.lstrip(" ,\t\r\n\0").startswith(("{", "["))
+
+
+def _object(text: bytes) -> tuple[dict[str, Any] | None, str]:
+    """The JSON object that `text` starts with, or None, and whatever follows it."""
+    read = text.decode(errors="replace")
     try:
-        value, _ = json.JSONDecoder(strict=False).raw_decode(text.decode(errors="replace"))
+        value, end = json.JSONDecoder(strict=False).raw_decode(read)
     except (ValueError, RecursionError):
-        return None
+        return None, ""
     if not isinstance(value, dict):
-        return None
+        return None, ""
     value.pop("traceEvents", None)
-    return value
+    return value, read[end:]
 
 
 def _no_events(head: bytes, name: str) -> InputError:
@@ -134,7 +144,9 @@ def _no_events(head: bytes, name: str) -> InputError:
         return refused(f'{name}: "traceEvents" is not a list.', _WRITE)
     for pattern, what in _LOOKALIKES:
         if pattern.search(head[: 1 << 16]):
-            return refused(f"{name} is {what}.", _WRITE)
+            return ForeignInputError(f"{name} is {what}.", effect=NOTHING, next_step=_WRITE)
+    if _object(head)[0] is not None:
+        return ForeignInputError(f'{name} is JSON, but no profiler trace: it has no "traceEvents".', effect=NOTHING, next_step=_WRITE)
     return refused(f'{name} is JSON, but no profiler trace: it has no "traceEvents", or it ends before them.', _WRITE)
 
 

@@ -6,7 +6,7 @@ collectives; a recurring sequence of kernels. Without any, the whole capture is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -135,9 +135,14 @@ def _compare(best: Anchored, other: Anchored) -> CrossCheck:
     return CrossCheck(anchor=other.anchor, median_ns=other.median_ns, n=other.windows.height, disagrees=disagrees)
 
 
-def _windows_from_starts(starts: pl.DataFrame, last_end: int) -> pl.DataFrame:
-    """Windows that begin at `starts` (index, start; in order) and end where the next begins; the last ends at `last_end`."""
-    return starts.with_columns(pl.col("start").shift(-1).fill_null(last_end).alias("end")).filter(pl.col("end") > pl.col("start"))
+def _windows_from_starts(starts: pl.DataFrame, last_end: int, own_ends: Mapping[int, int] | None = None) -> pl.DataFrame:
+    """Windows that begin at `starts` (index, start; in order) and end where the next begins; the last ends at `last_end`.
+
+    Those in `own_ends` (by index) end there, or where the next begins if that is earlier.
+    """
+    following = pl.col("start").shift(-1).fill_null(last_end)
+    own = pl.col("index").replace_strict(own_ends or {}, default=None, return_dtype=pl.Int64)
+    return starts.with_columns(pl.min_horizontal(following, own).alias("end")).filter(pl.col("end") > pl.col("start"))
 
 
 def _windows_from_ends(work: pl.DataFrame, ends: pl.Series) -> pl.DataFrame:
@@ -201,15 +206,22 @@ def _by_range(trace: Trace, work: pl.DataFrame, rank: int, anchor: StepAnchor) -
     numbered = per_range["number"].null_count() == 0 and per_range["number"].is_unique().all()
     index = per_range["number"] if numbered else pl.Series("number", range(per_range.height), dtype=pl.Int64)
     tail = _tail(ranges, launched)
-    last_end = max(int(per_range["end"].max()), tail or 0) - _lead(per_range)  # type: ignore[arg-type]
-    windows = _windows_from_starts(pl.DataFrame({"index": index, "start": per_range["start"]}), last_end)
+    lead = _lead(per_range)
+    last_end = max(int(per_range["end"].max()), tail or 0) - lead  # type: ignore[arg-type]
+    windows = pl.DataFrame({"index": index, "start": per_range["start"]})
     dropped: tuple[Dropped, ...] = ()
+    alone = _before_unrecorded(per_range, ranges) if numbered else pl.Series([], dtype=pl.Int64)
+    windows = _windows_from_starts(windows, last_end, {int(index[place]): int(per_range["end"][place]) - lead for place in alone})
+    if alone.len() and _leaves_out(ranges, launched) > PART:
+        why = "its range holds only a part of the step, and the step after it was not recorded"
+        dropped = tuple(Dropped(index=int(index[place]), why=why) for place in alone)
+        windows = windows.filter(~pl.col("index").is_in([one.index for one in dropped]))
     if _is_open(ranges, trace):
-        dropped = (Dropped(index=int(windows["index"][-1]), why="its range was still open at the capture's end"),)
+        dropped += (Dropped(index=int(windows["index"][-1]), why="its range was still open at the capture's end"),)
         windows = windows.head(-1)
     elif tail is None and windows.height >= MIN_REPEATS and _leaves_out(ranges, launched) > PART:
         why = "its range holds only a part of the step, and no next one tells where it ends"
-        dropped = (Dropped(index=int(windows["index"][-1]), why=why),)
+        dropped += (Dropped(index=int(windows["index"][-1]), why=why),)
         windows = windows.head(-1)
     if windows.is_empty():
         return None
@@ -219,6 +231,22 @@ def _by_range(trace: Trace, work: pl.DataFrame, rank: int, anchor: StepAnchor) -
         for number in idle["number"].drop_nulls().unique().sort().to_list()
     )
     return Anchored(anchor=name, windows=windows, dropped=dropped)
+
+
+def _before_unrecorded(per_range: pl.DataFrame, ranges: pl.DataFrame) -> pl.Series:
+    """Places in `per_range` of the steps that the next recorded one does not follow: numbers are left out, and there was time for a step.
+
+    So it is between two cycles of a profiler that pauses: what passed there belongs to no step that was recorded.
+    """
+    own = per_range.join(
+        ranges.select(pl.col("start").alias("range_start"), pl.col("end").alias("range_end")),
+        on="range_start",
+        how="left",
+        maintain_order="left",
+    )
+    skips = own["number"].shift(-1) - own["number"] > 1
+    pause, length = own["range_start"].shift(-1) - own["range_end"], own["range_end"] - own["range_start"]
+    return (skips & (pause > length)).fill_null(value=False).arg_true()
 
 
 def _is_open(ranges: pl.DataFrame, trace: Trace) -> bool:

@@ -40,6 +40,13 @@ CODES: dict[str, Code] = {
         negative_duration=(
             "Rows that end before they start. They are left out of every figure; the profiler's clock jumped or the file was edited."
         ),
+        endless_row=(
+            "Device operations that would last on for longer than the whole capture although others followed on their stream. They are left "
+            "out of every figure; their end was recorded wrongly."
+        ),
+        stray_row=(
+            "Rows more than a day away from the others of their table. They are left out of every figure; their times were recorded wrongly."
+        ),
         wrong_type=(
             "Rows with a value of the wrong type in a column that the analysis needs. They are left out; the file was edited or damaged."
         ),
@@ -76,6 +83,17 @@ CODES: dict[str, Code] = {
         ),
     ),
     **_codes(
+        "data_loss",
+        "analysis",
+        ignored_view=(
+            "A view stands in the place of a table of events. Views are not read, so what it shows is missing; export the report again."
+        ),
+        further_content=(
+            "The file goes on after its trace ends, as two traces written one behind the other do. Only the first is analysed; split the "
+            "file to have the rest."
+        ),
+    ),
+    **_codes(
         "notice",
         "capture",
         unknown_name=(
@@ -101,6 +119,10 @@ CODES: dict[str, Code] = {
         opaque_graph=(
             "CUDA graph executions traced as a whole: the kernels inside are unknown and count as compute in the bucket other. Capture "
             "with --cuda-graph-trace=node to see inside."
+        ),
+        no_copies=(
+            "Calls for copies, none of which the capture holds. Waiting for copies is not known, nor what memory holds up; export with all "
+            "tables."
         ),
         duplicate_launch="API calls that share process and correlation id with another. The one that ends last counts as the launch.",
         profiler_warning="Warnings that the profiler itself recorded while capturing. --section capture shows its words.",

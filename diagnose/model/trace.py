@@ -153,7 +153,7 @@ class Device:
     warp_size: int | None = None
 
 
-RankSource = Literal["trace", "environment", "option", "nvtx", "assigned"]
+RankSource = Literal["trace", "environment", "option", "nvtx", "name", "assigned"]
 
 
 @dataclass(frozen=True, kw_only=True)

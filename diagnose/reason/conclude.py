@@ -71,6 +71,7 @@ def conclude(
     source = next(part for part in measured if any(one is shown for one in part.devices))
     ledger = sum((part.ledger for part in measured), start=Ledger())
     ranks = _with_failed(compared.ranks, ledger) if compared is not None else None
+    own = {rank.rank for part in measured for rank in part.ranks if rank.claimed is None}
     facts = _facts(
         source,
         shown,
@@ -78,7 +79,7 @@ def conclude(
         knowledge,
         ranks,
         job,
-        captured=len({one.rank for one in devices}),
+        captured=len({one.rank for one in devices} & own),
         run={**of_all([part.facts for part in measured]), **_slowdown(shown, unprofiled_step_ns)},
     )
     typical = typical_facts(shown, facts)
@@ -91,7 +92,7 @@ def conclude(
         device=shown.device,
     )
     read, capture = _job(job, traced), _capture(measured, facts, ledger, shown, chosen, include_host_info=include_host_info)
-    known = identity(capture, job, facts, rank=shown.rank, device=shown.device)
+    known = identity(capture, job, facts, rank=shown.rank, device=shown.device, captured=len(own))
     context = make_context(facts, job, knowledge.rulebook)
     platform = context.values.get("platform")
     speed = efficiency(known, read, facts, knowledge.rulebook, platform=platform if isinstance(platform, str) else None)
@@ -158,7 +159,8 @@ def _with_kernels(devices: Sequence[DeviceMeasure], shown: DeviceMeasure) -> Seq
 
 def _middle(measured: Sequence[Measured]) -> tuple[int, int]:
     """(rank, device) in the middle by median step: first within each input, then among the inputs."""
-    of_inputs = [typical([(one.median_step_ns, one.rank, one.device) for one in part.devices]) for part in measured]
+    parts = [part.devices for part in comparable(measured) if part.devices]
+    of_inputs = [typical([(one.median_step_ns, one.rank, one.device) for one in devices]) for devices in parts]
     _, rank, device = typical(of_inputs)
     return rank, device
 

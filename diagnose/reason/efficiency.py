@@ -33,8 +33,8 @@ _UNTOLD = frozenset({"ETP", "VPP"})  # told only where they say more than the ot
 _CLASS = re.compile(r"(?:Model)?(?:Provider|Config|Bridge)$")
 
 
-def identity(capture: Capture, job: Job | None, facts: Mapping[str, Fact], *, rank: int, device: int) -> Identity:
-    """Which run the traces are of."""
+def identity(capture: Capture, job: Job | None, facts: Mapping[str, Fact], *, rank: int, device: int, captured: int) -> Identity:
+    """Which run the traces are of; `captured` ranks of it."""
     sizes = {} if job is None else {short: job.get(name) for short, name in _LAYOUT.items()}
     layout = {short: value for short, value in sizes.items() if isinstance(value, int) and not isinstance(value, bool)}
     layout = {short: value for short, value in layout.items() if short not in _UNTOLD or (value > 1 and value != layout.get("TP"))}
@@ -51,7 +51,7 @@ def identity(capture: Capture, job: Job | None, facts: Mapping[str, Fact], *, ra
         precision=precision,
         precision_from=source,
         rank=None if own is None else rank,
-        ranks_captured=len({one.rank for one in capture.ranks}),
+        ranks_captured=captured,
         file=own.file if own is not None else "",
         job_file=None if job is None else job.file,
     )

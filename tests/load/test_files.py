@@ -62,6 +62,8 @@ FOREIGN = [
     ("a.pftrace", b"\x0a\x80\x02\x08\x01\0\0\0\0\0", "Perfetto"),
     ("a", b"\x0a\x80\x02\x08\x01\0\0\0\0\0", "Perfetto"),
     ("et.json", b'{"schema": "1.0.2-chakra.0.0.4", "pid": 1, "nodes": [{"id": 1}]}', "execution trace"),
+    ("d.json", b'{"schema": "diagnosis/2", "tool": {}}', "a result that diagnose itself wrote"),
+    ("a.json", "[]".encode("utf-16"), "text in UTF-16"),
     ("a.parquet", b"PAR1\x15\x04", "one Parquet file"),
     ("a.json", b"", "empty file"),
     ("a.sqlite", bytes(5000), "zero bytes"),
@@ -160,6 +162,32 @@ def test_patterns_files_and_repetitions(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="holds no trace"):
         expand([tmp_path / "empty"])
+
+
+def test_a_folder_without_traces_stands_for_the_folders_in_it(tmp_path: Path) -> None:
+    for rank in (10, 2):
+        (tmp_path / f"rank{rank}").mkdir()
+        write(tmp_path / f"rank{rank}" / "trace.json", TRACE)
+    write(tmp_path / "rank2" / "notes.txt", b"hello\n")
+    found = expand([tmp_path])
+    assert [path.parent.name for path in found.traces] == ["rank2", "rank10"]
+    assert [name for name, _ in found.ignored] == ["notes.txt"]
+    (tmp_path / "rank2").rename(tmp_path / "before")
+    with pytest.raises(InputError, match="ranks of one job or several runs"):
+        expand([tmp_path])
+    write(tmp_path / "whole.json", TRACE)
+    assert expand([tmp_path]).traces == (tmp_path / "whole.json",), "a folder with traces is those traces"
+
+
+def test_links_in_a_circle_and_folders_of_arrow_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    assert expand([tmp_path / "loop.json"]).traces == (tmp_path / "loop.json",)
+    with pytest.raises(InputError, match="cannot be read"):
+        sniff(tmp_path / "loop.json")
+    (tmp_path / "arrows").mkdir()
+    write(tmp_path / "arrows" / "StringIds.arrow", b"x")
+    with pytest.raises(InputError, match="arrowdir"):
+        expand([tmp_path / "arrows"])
 
 
 def test_patterns_reach_into_folders_and_choose_one_of_a_report_and_its_export(tmp_path: Path) -> None:

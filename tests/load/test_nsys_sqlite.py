@@ -15,6 +15,7 @@ from diagnose.load import nsys_sqlite
 from diagnose.load.conform import conform
 from diagnose.model.trace import Trace
 from tests.builders import nsys_db as db
+from tests.builders.cases import for_each
 from tests.builders.nsys_db import PID_A, PID_B, basic, gpid, gtid, insert, kernel, runtime
 
 
@@ -69,6 +70,45 @@ def test_normalised_times_give_the_same_wall_clock(tmp_path: Path) -> None:
     trace = load(path)
     assert trace.ops["start"].to_list() == [100, 1100, 2100]
     assert trace.ranks[0].start_unix_ns == origin + 900
+
+
+def test_times_that_were_not_taken_are_no_times(tmp_path: Path) -> None:
+    trace = load(basic(tmp_path / "a.sqlite", kernels=[kernel(1000, 1100), kernel(0, 0, correlation=2), kernel(0, 40, correlation=3)]))
+    assert trace.ops["start"].to_list() == [0, 1000], "a kernel may begin with the session"
+    assert codes(trace)["missing_time", "CUPTI_ACTIVITY_KIND_KERNEL"] == 1
+
+
+def test_rows_a_day_away_from_the_others_are_left_out(tmp_path: Path) -> None:
+    far, least, most = 10**14, -(1 << 63), (1 << 63) - 1
+    for wrong in ((far, far + 5), (least, 5), (least, most), (most, most)):
+        kernels = [kernel(1000, 1100), kernel(2000, 2100, correlation=2), kernel(*wrong, correlation=3)]
+        trace = load(basic(tmp_path / f"{wrong[0]}{wrong[1]}.sqlite", kernels=kernels))
+        assert (trace.ops.height, codes(trace)["stray_row", "CUPTI_ACTIVITY_KIND_KERNEL"]) == (2, 1)
+
+
+def test_times_at_the_end_of_all_numbers_are_read(tmp_path: Path) -> None:
+    last = (1 << 63) - 1
+    trace = load(basic(tmp_path / "a.sqlite", kernels=[kernel(1000, 1100), kernel(last, last, correlation=2)]))
+    assert (trace.ops.height, codes(trace)["implausible_span", "all"]) == (2, 1)
+
+
+def test_work_that_does_not_tell_its_process_is_that_of_the_only_one(tmp_path: Path) -> None:
+    path = basic(tmp_path / "a.sqlite")
+    add(path, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = NULL WHERE start = 1000")
+    trace = load(path)
+    assert (trace.ops["rank"].to_list(), [rank.pid for rank in trace.ranks]) == ([0, 0, 0], [PID_A])
+
+
+@for_each(
+    "statement, words",
+    ("CREATE TABLE x (y); DROP TABLE x", "without any table"),
+    ("CREATE TABLE rocpd_kernel_dispatch_0 (id)", "rocprofv3"),
+)
+def test_other_databases_are_named(tmp_path: Path, statement: str, words: str) -> None:
+    with closing(sqlite3.connect(tmp_path / "a.sqlite")) as connection:
+        connection.executescript(statement)
+    with pytest.raises(InputError, match=words):
+        load(tmp_path / "a.sqlite")
 
 
 def test_correlation_is_per_process_and_same_device_numbers_stay_apart(tmp_path: Path) -> None:
@@ -533,6 +573,7 @@ def test_a_view_does_not_pose_as_a_table(tmp_path: Path) -> None:
     trace = load(path)
     assert trace.ops["kind"].unique().to_list() == ["kernel"]
     assert trace.ops.height == 3
+    assert codes(trace)["ignored_view", "CUPTI_ACTIVITY_KIND_MEMSET"] == 1
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:

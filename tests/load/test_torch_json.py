@@ -95,6 +95,50 @@ def test_events_that_stand_in_the_file_twice_count_once() -> None:
     assert alike.ops.height == 6, "another stream, device or length is another operation; what takes no time may be there twice"
 
 
+def test_backslashes_that_were_not_escaped_cost_no_event() -> None:
+    data = document([kernel(0, 5, name="Q"), kernel(9, 5, name="R")]).replace(b'"Q"', rb'"C:\users\x\\y\u00e9"')
+    trace = load(data)
+    assert (trace.ops.height, "undecodable_event" in codes(trace)) == (2, False)
+    assert trace.names["text"][0] == "C:\\users\\x\\yé"
+
+
+def test_minus_one_is_no_device() -> None:
+    trace = load(document([kernel(0, 5), {**kernel(9, 5, device=-1), "pid": 0}]))
+    assert trace.ops["device"].to_list() == [0, 0]
+
+
+def test_copies_that_were_asked_for_and_are_not_there_are_told() -> None:
+    asked = [call(10 * n, 3, name="cudaMemcpyAsync", correlation=n) for n in range(5)]
+    copy = {**kernel(90, 5), "name": "Memcpy HtoD (Pinned -> Device)", "cat": "gpu_memcpy"}
+    assert codes(load(document([*asked, kernel(60, 5)])))["no_copies"] == 5
+    assert "no_copies" not in codes(load(document([*asked[:4], kernel(60, 5)])))
+    assert "no_copies" not in codes(load(document([*asked, kernel(60, 5), copy])))
+
+
+def test_an_operation_whose_end_cannot_be_is_left_out() -> None:
+    good = [kernel(10 * n, 5, correlation=n) for n in range(1, 9)]
+    bad = kernel(45, 10**10, correlation=9)
+    trace = load(document([*good, bad]))
+    assert (trace.ops.height, codes(trace)["endless_row"]) == (8, 1)
+    assert load(document([*good, kernel(95, 10**6)])).ops.height == 9, "the last of its stream may wait for long"
+    assert load(document([*good, {**bad, "args": {**bad["args"], "stream": 8}}])).ops.height == 9, "so may one with a stream of its own"
+
+
+@for_each("first", document([call(10, 3), kernel(20, 5)]), json.dumps([call(10, 3), kernel(20, 5)]).encode())
+def test_what_follows_a_trace_in_its_file_is_told(first: bytes) -> None:
+    assert "further_content" not in codes(load(first + b"\n\0\0"))
+    trace = load(first + document([kernel(90, 5)]))
+    assert (trace.ops.height, codes(trace)["further_content"]) == (1, 1)
+
+
+def test_traces_of_several_processes_merged_into_one_file_are_refused() -> None:
+    other = [{**call(10, 3), "pid": 77}, kernel(20, 6, device=1)]
+    with pytest.raises(InputError, match="holds the traces of 2 processes, merged"):
+        load(document([call(10, 3), kernel(20, 5), *other]))
+    apart = [{**call(10, 3, correlation=2), "pid": 77}, kernel(20, 6, device=1, correlation=2)]
+    assert load(document([call(10, 3), kernel(20, 5), *apart])).ops.height == 2
+
+
 def test_launches_without_the_kernels_that_they_started_are_refused_with_the_reason() -> None:
     with pytest.raises(InputError, match="holds 2 kernel launches by the CPU, but no GPU work that came of them") as caught:
         load(document([call(10, 3), call(20, 3, correlation=2), call(30, 3, name="cudaMalloc")]))

@@ -17,6 +17,7 @@ from diagnose.load.readers import load
 from diagnose.measure.capture import Measured, measure
 from diagnose.pipeline import diagnose
 from diagnose.reason.conclude import conclude
+from diagnose.render.reports.diagnosis import lost
 from tests.builders.kineto import call, document, kernel
 from tests.builders.simulated import AFRESH
 
@@ -71,6 +72,35 @@ def test_claimed_ranks_are_kept_or_renumbered_and_the_others_numbered_in_order(t
     assert "renumbered_rank" not in codes(found)
     found = diagnose([write(tmp_path, "a", rank=None), write(tmp_path, "b", rank=0)])
     assert [rank for rank, _, _ in ranks(found)] == [1, 0]
+
+
+def test_a_rank_that_the_trace_does_not_tell_is_that_of_the_file_s_name(tmp_path: Path) -> None:
+    def named(*names: str) -> list[tuple[int, str]]:
+        for name in names:
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+        return [(rank, source) for rank, source, _ in ranks(diagnose([write(tmp_path, name, rank=None) for name in names]))]
+
+    assert named("rank_1", "job7-rank3") == [(1, "name"), (3, "name")]
+    assert named("rank2/trace", "rank0/trace") == [(2, "name"), (0, "name")]
+    assert named("node0.rank0", "node0.rank1", "node1.rank0") == [(0, "assigned"), (1, "assigned"), (2, "assigned")], "ranks on their host"
+    assert named("local_rank3", "prank2", "rank1of2_rank5") == [(0, "assigned"), (1, "assigned"), (2, "assigned")]
+    told = diagnose([write(tmp_path, "rank5", rank=2)])
+    assert ranks(told) == [(2, "trace", "rank5.json")]
+    assert "assigned_rank" not in codes(diagnose([write(tmp_path, "rank4", rank=None)]))
+
+
+def test_what_says_to_be_a_rank_that_another_is_does_not_count_as_one_more(tmp_path: Path) -> None:
+    found = diagnose([write(tmp_path, "a", rank=3), write(tmp_path, "b", rank=3, step=101)])
+    assert found.identity is not None
+    assert (found.identity.ranks_captured, found.identity.rank, found.identity.file) == (1, 3, "a.json")
+    assert found.facts["ranks_captured"].value == 1
+
+
+def test_ranks_of_jobs_of_different_sizes_are_told(tmp_path: Path) -> None:
+    first, second = write(tmp_path, "a", rank=0), write(tmp_path, "b", rank=1)
+    assert not any("several jobs" in text for text in lost.remarks(diagnose([first, second])))
+    second.write_bytes(second.read_bytes().replace(b'"world_size": 8', b'"world_size": 16'))
+    assert any("several jobs, with 8 and 16 ranks" in text for text in lost.remarks(diagnose([first, second])))
 
 
 def test_a_folder_is_all_of_its_traces(tmp_path: Path) -> None:

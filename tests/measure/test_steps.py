@@ -274,6 +274,14 @@ def test_a_last_step_that_nothing_follows_ends_as_long_after_its_begin_as_the_ot
     assert windows(scene(items, spans)) == [(0, 10, 1010), (1, 1010, 2010), (2, 2010, 3010), expected]
 
 
+def test_a_pause_of_the_profiler_between_two_cycles_belongs_to_no_step() -> None:
+    again = [
+        replace(span, text=f"ProfilerStep#{20 + n}", start=span.start + 90_000, end=span.end + 90_000) for n, span in enumerate(LOOP.spans)
+    ]
+    found = scene([*LOOP.items, *later(LOOP.items, 0, 90_000)], [*LOOP.spans, *again])
+    assert windows(found) == [*WINDOWS, *[(20 + n, start + 90_000, end + 90_000) for n, (_, start, end) in enumerate(WINDOWS)]]
+
+
 def test_a_step_without_operations_is_listed() -> None:
     found = scene(LOOP.items[:4] + LOOP.items[8:], LOOP.spans).steps()
     assert 2 in [one.index for one in found.dropped]

@@ -104,5 +104,5 @@ def test_without_a_whole_count_its_lower_end_and_without_a_precision_the_highest
 
 @for_each("low, fp4, named", (0.9, 0.9, "FP4"), (0.9, 0.1, "FP8"), (0.9, None, "FP8"), (0.1, 0.1, None))
 def test_fp4_is_told_from_fp8_by_the_names_of_kernels(low: float, fp4: float | None, named: str | None) -> None:
-    found = identity(kept(Diagnosis).capture, None, facts(low_precision_gemm_share=low, fp4_gemm_share=fp4), rank=0, device=0)
+    found = identity(kept(Diagnosis).capture, None, facts(low_precision_gemm_share=low, fp4_gemm_share=fp4), rank=0, device=0, captured=1)
     assert (found.precision, found.precision_from) == (named, "trace")

@@ -17,16 +17,18 @@ from diagnose.document.diagnosis import (
     Displaced,
     Fact,
     Identity,
+    LedgerEntry,
     PlanStep,
     StepForecast,
     decode,
 )
 from diagnose.errors import InputError
+from diagnose.model.ledger import CODES
 from diagnose.model.vocabulary import CAPTURE
 from diagnose.pipeline import diagnose
 from diagnose.reason.plan import settings, written
 from diagnose.render import Options, report, section_names, units, words, write
-from diagnose.render.reports.diagnosis import answer, story, tables
+from diagnose.render.reports.diagnosis import answer, lost, story, tables
 from diagnose.render.writers.terminal import answer as terminal
 from fixtures import gallery
 from fixtures.gallery import GOLDEN, GOLDEN_FOLDER
@@ -546,3 +548,36 @@ def test_fsdp_s_buffers_are_no_permutation(demo: Diagnosis) -> None:
     amounts = dict(answer._amounts(structs.replace(demo, blocking=rows), step))
     assert amounts["packing"] + amounts["buffers"] == packed
     assert amounts["buffers"] > 0.9 * packed > 0
+
+
+def test_what_the_ledger_tells_is_said_in_words() -> None:
+    def entry(code: str, table: str, count: int, detail: str = "") -> LedgerEntry:
+        known = CODES[code]
+        return LedgerEntry(
+            code=code, severity=known.severity, origin=known.origin, table=table, count=count, meaning=known.meaning, detail=detail
+        )
+
+    def said(*entries: LedgerEntry, other: float = 0.0) -> list[str]:
+        facts = {**minimal().facts, "other_share": Fact(value=other, unit="share", status="measured")}
+        return list(lost.remarks(structs.replace(minimal(), ledger=entries, facts=facts)))
+
+    assert said(entry("negative_duration", "KERNEL", 3)) == [
+        "Data was lost: rows that end before they start (3 in KERNEL); see --section ledger."
+    ]
+    assert said(entry("refused_input", "inputs", 1, "b.json is damaged.")) == ["Data was lost: b.json is damaged; see --section ledger."]
+    assert (
+        "a.json and b.json say to be ranks that other files are"
+        in said(*(entry("renumbered_rank", "ranks", 1, name) for name in ("a.json", "b.json")))[0]
+    )
+    assert said(entry("no_copies", "ops", 8))[0].startswith("8 calls for copies, none of which the capture holds.")
+    unnamed = entry("unknown_name", "KERNEL", 200)
+    assert said(unnamed) == []
+    assert said(unnamed, other=0.9)[0].startswith("200 rows whose name is not in the export's string table.")
+
+
+def test_nothing_is_said_to_be_absent_where_kernels_have_no_names() -> None:
+    document = minimal()
+    walls = tuple(structs.replace(wall, share=0.0) if wall.wall == "communication" else wall for wall in document.walls)
+    for other, is_told in ((0.0, True), (0.9, False)):
+        facts = {**document.facts, "other_share": Fact(value=other, unit="share", status="measured")}
+        assert ("communication (none)" in answer.plan(structs.replace(document, walls=walls, facts=facts)).not_worth) is is_told

@@ -168,6 +168,8 @@ def _places(base: Diagnosis, new: Diagnosis) -> tuple[tuple[Place, Place], list[
     common = sorted({rank for rank, _ in here} & {rank for rank, _ in there})
     if common:  # the same rank on another device
         return (next(one for one in here if one[0] == common[0]), next(one for one in there if one[0] == common[0])), []
+    if len(here) == len(there) == 1 and any(one.capture.ranks[0].source == "assigned" for one in (base, new) if one.capture.ranks):
+        return (here[0], there[0]), []  # a number that only stands for the order contradicts none
     text = f"No rank was captured in both: base has {_listed(here)}, new has {_listed(there)}. Capture the same rank of both runs."
     return (place_of(base), place_of(new)), [mismatch("ranks", "captured ranks", _listed(here), _listed(there), "refused", text)]
 

@@ -175,6 +175,16 @@ def test_other_ranks_and_none_in_common_are_refused() -> None:
     assert (found.base.rank, found.new.rank) == (0, 5)
 
 
+def test_a_rank_that_was_only_numbered_is_no_other_rank_than_one_that_is_told() -> None:
+    told, numbered = document(STEPS, rank=5, job=job()), document(STEPS, rank=0, job=job())
+    ranks = tuple(structs.replace(one, source="assigned") for one in numbered.capture.ranks)
+    numbered = structs.replace(numbered, capture=structs.replace(numbered.capture, ranks=ranks))
+    for base, new in ((told, numbered), (numbered, told)):
+        found = run(base, new)
+        assert found.comparability.comparable
+        assert {found.base.rank, found.new.rank} == {0, 5}
+
+
 def test_the_rank_compared_is_the_new_runs_then_the_bases_then_the_lowest_common() -> None:
     both = document(STEPS, rank=1, ranks=(0, 1, 2), job=job())
     assert run(document(STEPS, rank=0, ranks=(0, 1, 2), job=job()), both).new.rank == 1

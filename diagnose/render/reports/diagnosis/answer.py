@@ -33,7 +33,7 @@ from diagnose.render import report as r
 from diagnose.render import units, words
 from diagnose.render.issues import in_sentence
 from diagnose.render.reports.comparison.story import look
-from diagnose.render.reports.diagnosis import story, tables
+from diagnose.render.reports.diagnosis import lost, story, tables
 from diagnose.render.reports.ranks import story as ranks
 
 MOST_PARTS = 7  # rows of the bar, what is left over included
@@ -568,7 +568,10 @@ def _not_worth(document: Diagnosis) -> str:
     low = [
         f"{words.wall_in_text(wall.wall)} ({f'at most {units.percent(wall.share)}' if wall.share else 'none'})"
         for wall in document.walls
-        if words.VOCABULARY.is_ceiling(wall.wall) and wall.share is not None and wall.share < LITTLE
+        if words.VOCABULARY.is_ceiling(wall.wall)
+        and wall.share is not None
+        and wall.share < LITTLE
+        and (wall.share or not lost.is_hidden(document))
     ]
     planned = {step.finding for step in document.plan}
     on = {fix.id: fix.title for finding in document.findings if finding.id in planned for fix in finding.fixes if fix.state == "already_on"}
@@ -601,11 +604,7 @@ def remarks(document: Diagnosis) -> r.Remarks:
 
 
 def _remarks(document: Diagnosis) -> Iterator[str]:
-    severities = {entry.severity for entry in document.ledger}
-    if "data_loss" in severities:
-        yield "Data was lost: --section ledger shows what."
-    elif "error" in severities:
-        yield "The profiler reported an error, so something may be missing: --section capture shows its words."
+    yield from lost.remarks(document)
     if document.ranks is not None:
         said = ranks.headline(document, document.ranks)
         points = [f"{point.name}: {'; '.join(point.parts)}." for point in said.points[:2]]
@@ -623,7 +622,7 @@ def _remarks(document: Diagnosis) -> Iterator[str]:
         )
     for finding in document.findings:
         if finding.wall == CAPTURE:
-            yield _first_sentence(finding.summary)
+            yield lost.first_sentence(finding.summary)
     first = next((one for one in document.findings if one.wall != CAPTURE and one.bound_ns), None)
     if first is not None and first.wrong_when and not alone and document.verdict.dominant_wall is not None:
         yield f"{capitalised(first.name)}: not this if {in_sentence(first.wrong_when)}"
@@ -653,11 +652,6 @@ def _alone(document: Diagnosis) -> bool:
     """Whether one rank of several was captured."""
     known = document.identity
     return known is not None and known.ranks_captured == 1 and (known.gpus or 0) > 1
-
-
-def _first_sentence(text: str) -> str:
-    head, stop, _ = text.partition(". ")
-    return f"{head}." if stop else head
 
 
 def commands(document: Diagnosis) -> r.Commands:

@@ -1,0 +1,56 @@
+"""What the ledger says that has to be known before a result is believed: what was lost, has no name, or was given twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from diagnose.document.diagnosis import Diagnosis, Fact, LedgerEntry
+from diagnose.knowledge.templates import enumerated
+from diagnose.render.issues import in_sentence
+
+HIDDEN = 0.1  # of kernel time (as in walls.yaml, where it lowers the certainty)
+_MOST_FILES = 3
+
+
+def is_hidden(document: Diagnosis) -> bool:
+    """Whether it is not known what much of the kernel time was for, or copies are missing: nothing can be said not to be there."""
+    other = document.facts.get("other_share")
+    return any(entry.code == "no_copies" for entry in document.ledger) or _is_unclassified(other)
+
+
+def _is_unclassified(other: Fact | None) -> bool:
+    return other is not None and isinstance(other.value, float) and other.value > HIDDEN
+
+
+def first_sentence(text: str) -> str:
+    """A text up to its first full stop."""
+    head, stop, _ = text.partition(". ")
+    return f"{head}." if stop else head
+
+
+def remarks(document: Diagnosis) -> Iterator[str]:
+    """A sentence for each thing."""
+    lost = next((entry for entry in document.ledger if entry.severity == "data_loss"), None)
+    if lost is not None:
+        yield f"Data was lost: {_what(lost)}; see --section ledger."
+    elif any(entry.severity == "error" for entry in document.ledger):
+        yield "The profiler reported an error, so something may be missing: --section capture shows its words."
+    unclassified = _is_unclassified(document.facts.get("other_share"))
+    for entry in document.ledger:
+        if entry.code == "no_copies" or (entry.code == "unknown_name" and unclassified and "KERNEL" in entry.table):
+            yield f"{entry.count:,} {in_sentence(entry.meaning)}"
+    sizes = sorted({one.world_size for one in document.capture.ranks if one.world_size})
+    if len(sizes) > 1:
+        told = enumerated([f"{size:,}" for size in sizes])
+        yield f"The captures are of several jobs, with {told} ranks by what they tell: what is said of all ranks together is wrong. Give those of one."
+    if again := [entry.detail for entry in document.ledger if entry.code == "renumbered_rank"]:
+        says = "says to be a rank that another file is" if len(again) == 1 else "say to be ranks that other files are"
+        yield f"{enumerated(again[:_MOST_FILES])} {says}: a second capture or a copy, left out of the comparison of ranks."
+
+
+def _what(entry: LedgerEntry) -> str:
+    """What was lost, within a sentence."""
+    if entry.code == "refused_input":
+        return entry.detail.rstrip(".")
+    meaning = in_sentence(first_sentence(entry.meaning).rstrip("."))
+    return meaning if entry.count == 1 else f"{meaning} ({entry.count:,} in {entry.table})"
