@@ -21,13 +21,14 @@ GENERIC = ("elementwise", "layout", "reduce", "sort", "gather", "softmax", "rand
 _RULES = (
     "between_gate_and_permutation", "products_after_the_selection_s_backward", "kernel_of_the_known_gates", "between_return_and_gate",
     "between_permutation_and_return", "on_the_experts_streams", "between_router_exchange_and_experts",
-    "collective_by_stream_and_neighbours", "beside_the_optimizer", "unlike_the_decoder", "unlike_the_decoder_in_backward", "behind_the_decoder_s_backward",
-    "tail_of_the_product_before",
+    "collective_by_stream_and_neighbours", "beside_the_optimizer", "unlike_the_decoder", "unlike_the_decoder_in_backward",
+    "behind_the_decoder_s_backward", "outside_the_decoder_s_ranges", "tail_of_the_product_before",
 )  # fmt: skip
 PHASES = {
     "unlike_the_decoder": "forward",
     "unlike_the_decoder_in_backward": "backward",
     "behind_the_decoder_s_backward": "backward",
+    "outside_the_decoder_s_ranges": "forward",
 }  # what a rule says of the phase, where nothing else does
 _KIND = pl.Enum(COMM_KINDS)
 _KINDS = len(COMM_KINDS) + 1
@@ -114,6 +115,7 @@ def facts_of(verdicts: pl.DataFrame, taxonomy: Taxonomy) -> pl.DataFrame:
         marked("patches").alias("patches"),
         marked("biased_product").alias("biased"),
         (pl.col("decided_by").is_in(["name", "operator"]) & (role == "compute")).alias("by_place"),  # nothing says whose layer it is
+        pl.col("decided_by").is_in(["module", "operator"]).alias("ranged"),
         ((operation == "attention") & family.is_in(ways["forward"])).alias("attends_ahead"),
         ((operation == "attention") & family.is_in(ways["backward"])).alias("attends_back"),
     )

@@ -93,7 +93,7 @@ from diagnose.measure.buckets.line import (
     line_of,
     nothing,
 )
-from diagnose.measure.buckets.tower import tower_backward, vision_tower
+from diagnose.measure.buckets.tower import outside_ranges, tower_backward, vision_tower
 from diagnose.model.vocabulary import COLLECTIVE, DISPATCH, EXPERT_GEMM, OPTIMIZER, ROUTER, CommKind
 
 MAX_ROUTER_RUN = 120  # kernels; an unfused router has 15 to 70
@@ -558,7 +558,7 @@ def neighbours(
     if line.has(*EXPERT_SIDE):
         line = _of_experts(line, routed)
     line = line.decided(transfers(line, absent))
-    for rule in (optimizer_tail, vision_tower, tower_backward, _tails):
+    for rule in (optimizer_tail, outside_ranges, vision_tower, tower_backward, _tails):
         line = line.decided(rule(line))
     return line.rows.filter(pl.col("choice") > 0).select("row", "choice")
 

@@ -1,12 +1,16 @@
 """Which kernels are a vision tower's, where ranges do not say it of all of them.
 
-By name a vision tower's kernels are those of any transformer. Two things tell it apart.
+By name a vision tower's kernels are those of any transformer. Three things tell it apart.
 
 *Its make*, where the decoder's layers are of another: LayerNorm and GELU by themselves, biased products, convolutions and interpolation
 in a capture whose experts' layers have another norm, or none with a kernel of its own. The stretch between two kernels of the decoder
 that holds such kernels of several kinds, LayerNorm or GELU among them, is the tower's from the first to the last of them, with a linear
 layer's two products on either side (the projector's and the patch embedding's gradients). Where any range says which kernels are the
 tower's, this rule is silent.
+
+*Its place in forward*, where ranges enclose the decoder's layers and not the tower's (Megatron-Core's, with a tower of another library in
+front): layers of attention whose products stand in no range, two or more, and behind them layers whose products do. The stretch begins
+behind the last copy, backward kernel or kernel of the decoder before them, and ends before the decoder's first.
 
 *Its place in backward*, once its forward is known, be it by ranges (autograd's thread opens none, so that a capture of Megatron's ranges
 says nothing of backward) or by its make. A backward pass runs the layers the other way round: those of the decoder, then those of the
@@ -37,7 +41,7 @@ def vision_tower(line: Line) -> pl.DataFrame:
     experts = line.has(Sign.EXPERT, Sign.ROUTER)
     if not (experts and (facts["layer_norm"] | facts["gelu"]).any() and (facts["other_norm"].any() or _apart(line))):
         return nothing()
-    if (facts["bucket"] == VISION_ENCODER).any():
+    if _towers(line).any():
         return nothing()
     rows = line.known(line.rows, *_MADE, "other_norm", "by_place", "copies", "goes_forward", "goes_back")
     decoder = is_sign("sign", *_DECODER) | pl.col("other_norm")
@@ -73,6 +77,13 @@ def vision_tower(line: Line) -> pl.DataFrame:
     return pl.concat(made)
 
 
+def _towers(line: Line) -> pl.Series:
+    """Whether each row is known to be a vision tower's."""
+    known = (line.facts["bucket"] == VISION_ENCODER).gather(line.rows["case"]).to_frame("known")
+    decided = (chosen(line.buckets)["bucket"] == VISION_ENCODER).gather(line.rows["choice"])
+    return known.select(pl.coalesce(decided, "known").alias("tower"))["tower"]
+
+
 def _apart(line: Line) -> bool:
     """Whether the layers of experts hold no LayerNorm, where the decoder's norm has no kernel of its own (an unfused one).
 
@@ -86,14 +97,59 @@ def _apart(line: Line) -> bool:
     return between.height > 0 and int(between["layer_norm"].sum()) * 2 <= between.height
 
 
+MIN_LAYERS = 2  # of attention outside all ranges, in front of those inside
+
+
+def outside_ranges(line: Line) -> pl.DataFrame:
+    """What attends in front of the decoder, outside the ranges that enclose the decoder's layers."""
+    facts = line.facts
+    if (facts["bucket"] == VISION_ENCODER).any() or not (facts["any_product"] & facts["ranged"]).any():
+        return nothing()
+    known = line.known(line.rows, "attends_ahead", "attends_back", "any_product", "ranged", "copies", "by_place", "goes_back")
+    rows = known.with_columns(pl.lit(value=False).alias("tower"))
+    layers = _layers(rows)
+    outside = pl.col("ahead") & ~pl.col("ranged")
+    turns = layers.with_columns(
+        outside.alias("outside"), (outside != outside.shift(1).over("lane")).fill_null(value=True).cum_sum().alias("run")
+    )
+    runs = turns.group_by("run", maintain_order=True).agg(
+        pl.col("lane", "outside", "from").first(), pl.col("ahead").first(), pl.col("to").last(), pl.len().alias("n")
+    )
+    followed = (pl.col("ahead") & ~pl.col("outside")).shift(-1).over("lane").fill_null(value=False)
+    towers = runs.filter(pl.col("outside") & followed & (pl.col("n") >= MIN_LAYERS))
+    decoder = is_sign("sign", *_DECODER) | (pl.col("any_product") & pl.col("ranged"))
+    first = decoder | (is_sign("sign", Sign.NORM) & decoder.shift(-1, fill_value=False))  # with the norm in front of it
+    before, behind = (rows.filter(one)["at"] for one in (decoder | pl.col("copies") | pl.col("goes_back") | pl.col("first"), first))
+    spans = [
+        (
+            max(_between(before, 0, begin).tail(1), default=-1) + 1,
+            min(_between(behind, end, rows.height).head(1), default=rows.height) - 1,
+        )
+        for begin, end in towers.select("from", "to").iter_rows()
+    ]
+    return _within(line, rows, spans, "outside_the_decoder_s_ranges")
+
+
+def _within(line: Line, rows: pl.DataFrame, spans: list[tuple[int, int]], rule: str) -> pl.DataFrame:
+    """The decision for what lies in one of the spans (from, to: places) and no context claims."""
+    if not spans:
+        return nothing()
+    ordered = pl.DataFrame(spans, schema={"from": pl.UInt32, "to": pl.UInt32}, orient="row").sort("from")
+    inside = rows.join_asof(ordered, left_on="at", right_on="from", strategy="backward", check_sortedness=False)
+    found = inside.filter((pl.col("at") <= pl.col("to")).fill_null(value=False) & pl.col("by_place") & ~is_sign("sign", *_DECODER))
+    return decisions(line, found, VISION_ENCODER, rule, sign=Sign.OTHER)
+
+
 TRAINED = 1.5  # products in backward per product in forward, above which weights have a gradient too: two for one
 
 
 def tower_backward(line: Line) -> pl.DataFrame:
     """The backward pass of a tower whose forward pass is known."""
-    rows = line.known(line.rows, "attends_ahead", "attends_back", "any_product", "patches", "other_norm", "copies", "by_place", "bucket")
-    now = pl.Series("now", chosen(line.buckets)["bucket"].gather(rows["choice"]))
-    rows = rows.with_columns((pl.coalesce(now, "bucket") == VISION_ENCODER).alias("tower"))
+    asked = ("attends_ahead", "attends_back", "any_product", "ranged", "patches", "other_norm", "copies", "by_place")
+    towers = _towers(line)
+    if not (towers.any() and line.facts["attends_back"].any()):
+        return nothing()
+    rows = line.known(line.rows, *asked).with_columns(towers)
     if not rows.select((pl.col("tower") & pl.col("attends_ahead")).any() & pl.col("attends_back").any()).item():
         return nothing()
     layers = _layers(rows)
@@ -102,15 +158,14 @@ def tower_backward(line: Line) -> pl.DataFrame:
     behind = _behind(layers)
     if behind.is_empty():
         return nothing()
-    inside = rows.join_asof(_spans(rows, layers, behind), left_on="at", right_on="from", strategy="backward", check_sortedness=False)
-    found = inside.filter((pl.col("at") <= pl.col("to")).fill_null(value=False) & pl.col("by_place") & ~is_sign("sign", *_DECODER))
-    return decisions(line, found, VISION_ENCODER, "behind_the_decoder_s_backward", sign=Sign.OTHER)
+    return _within(line, rows, _spans(rows, layers, behind), "behind_the_decoder_s_backward")
 
 
 def _layers(rows: pl.DataFrame) -> pl.DataFrame:
-    """One row per layer's attention, in order: lane, from, to (places), ahead (forward or backward), tower, own, others.
+    """One row per layer's attention, in order: lane, from, to (places), ahead (forward or backward), tower, own, others, ranged.
 
-    The last two: products of the tower, and others, since the layer before it on its lane.
+    Own and others: products of the tower, and others, since the layer before it on its lane. Ranged: whether a range tells the product
+    right before it.
 
     Kernels of one direction with no product between them are one layer's: a backward one has several, and so has one of many images.
     """
@@ -118,14 +173,15 @@ def _layers(rows: pl.DataFrame) -> pl.DataFrame:
     kept = rows.with_columns((product & pl.col("tower")).cum_sum().alias("own"), (product & ~pl.col("tower")).cum_sum().alias("others"))
     kept = kept.filter(pl.col("attends_ahead") | pl.col("attends_back") | product)
     kind = pl.when("attends_ahead").then(1).when("attends_back").then(2).otherwise(0)
-    kept = kept.with_columns(kind.alias("kind"))
+    telling = pl.when(product).then("ranged").forward_fill().over("lane").fill_null(value=False)
+    kept = kept.with_columns(kind.alias("kind"), telling.alias("ranged"))
     new = ((pl.col("kind") != pl.col("kind").shift(1)) | (pl.col("lane") != pl.col("lane").shift(1))).fill_null(value=True)
     return (
         kept.with_columns(new.cum_sum().alias("layer"))
         .filter(pl.col("kind") > 0)
         .group_by("layer", maintain_order=True)
         .agg(
-            pl.col("lane", "own", "others").first(),
+            pl.col("lane", "own", "others", "ranged").first(),
             pl.col("at").min().alias("from"),
             pl.col("at").max().alias("to"),
             (pl.col("kind").first() == 1).alias("ahead"),
@@ -172,8 +228,8 @@ def _whole(n: pl.Series, layers: int) -> bool:
     return int((n % layers == 0).sum()) * 2 > len(n)
 
 
-def _spans(rows: pl.DataFrame, layers: pl.DataFrame, behind: pl.DataFrame) -> pl.DataFrame:
-    """From where to where each backward pass of the tower goes: from, to (places), in order."""
+def _spans(rows: pl.DataFrame, layers: pl.DataFrame, behind: pl.DataFrame) -> list[tuple[int, int]]:
+    """From where to where each backward pass of the tower goes: from, to (places)."""
     foreign = is_sign("sign", *_DECODER) & ~pl.col("tower")
     if not rows.select((pl.col("tower") & pl.col("other_norm")).any()).item():
         foreign |= pl.col("other_norm")
@@ -185,13 +241,13 @@ def _spans(rows: pl.DataFrame, layers: pl.DataFrame, behind: pl.DataFrame) -> pl
         behind.group_by("stretch").agg(pl.col("since", "from").first(), pl.col("to").last()).drop("stretch").iter_rows()
     ):
         skipped = _between(products, since, begin).head(others)
-        start = max(since, *_between(marks, since, begin).tail(1), *skipped.tail(1)) + 1
+        start = max([since, *_between(marks, since, begin).tail(1), *skipped.tail(1)]) + 1
         limit = next(iter(_between(edges, last, rows.height).head(1)), rows.height)
-        end = max(last, *_between(products, last, limit).head(own).tail(1))
+        end = max([last, *_between(products, last, limit).head(own).tail(1)])
         spans.append(
             (start, end + sum(1 for n, at in enumerate(_between(norms, end, limit), 1) if at == end + n))
         )  # and the norm before it
-    return pl.DataFrame(spans, schema={"from": pl.UInt32, "to": pl.UInt32}, orient="row").sort("from")
+    return spans
 
 
 def _between(places: pl.Series, low: int, high: int) -> pl.Series:

@@ -461,6 +461,35 @@ def test_a_decoder_without_a_kernel_for_its_norm_leaves_the_tower_apart(taxonomy
     assert "vision_encoder" not in set(buckets(taxonomy, *TOWER, *alike * 3, *TOWER, *alike * 3))
 
 
+def beside_ranges(taxonomy: Taxonomy, parts: list[tuple[list[str], bool]]) -> list[set[str]]:
+    """The buckets in each part; of a part that is so marked a range of Megatron-Core encloses every product."""
+    launches, ranges, now = [], [], 0
+    for names, enclosed in parts:
+        for name in names:
+            launches.append(Launch(name=name, at=10 * now, start=10 * now + 2, duration=5))
+            if enclosed and name == GEMM:
+                text = "megatron.core.transformer.attention.forward.linear_proj"
+                ranges.append(Range(text=text, start=10 * now - 1, end=10 * now + 5, kind="push_pop"))
+            now += 1
+    trace = trace_of(launches, ranges)
+    found = classify(trace, attribute(trace), taxonomy)
+    rows = iter(pl.DataFrame({"class_id": found.class_id}).join(found.classes, on="class_id", maintain_order="left")["bucket"])
+    return [{next(rows) for _ in names} for names, _ in parts]
+
+
+def test_layers_outside_the_ranges_of_those_behind_them_are_the_tower_s(taxonomy: Taxonomy):
+    plain, back = [ADD, GEMM, FLASH, GEMM, ADD], [GEMM, GEMM, FLASH_BACK, *QKV_BACK]
+    decoder, decoder_back = [NORM, GEMM, FLASH, GEMM, NORM, FUSED, PERMUTE, GROUPED, UNPERMUTE] * 2, LAYER_BACK * 2
+    one = [(plain * 3, False), ([SELECT, *decoder], True), (decoder_back, False), (back * 3, False)]
+    found = beside_ranges(taxonomy, [*one, *one])
+    assert [part == {"vision_encoder"} for part in found] == [True, False, False, True] * 2
+    alone = [(plain, False), ([SELECT, *decoder], True), (decoder_back, False)]  # one attention is no tower
+    without = [(plain * 3, False), ([SELECT, *decoder], False), (decoder_back, False)]  # ranges of nothing tell nothing
+    behind = [(decoder, True), (plain * 3, False), (back * 3, False), (decoder_back, False)]
+    for parts in (alone, without, behind):
+        assert not [part for part in beside_ranges(taxonomy, [*parts, *parts]) if "vision_encoder" in part]
+
+
 # -------------------- which ranges enclose a launch, what backward nodes inherit
 
 
