@@ -22,6 +22,9 @@ has, and ends with those that mirror the tower's first ones.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
 import polars as pl
 
 from diagnose.measure.buckets.line import Line, Sign, chosen, decisions, is_sign, nothing
@@ -119,14 +122,10 @@ def outside_ranges(line: Line) -> pl.DataFrame:
     towers = runs.filter(pl.col("outside") & followed & (pl.col("n") >= MIN_LAYERS))
     decoder = is_sign("sign", *_DECODER) | (pl.col("any_product") & pl.col("ranged"))
     first = decoder | (is_sign("sign", Sign.NORM) & decoder.shift(-1, fill_value=False))  # with the norm in front of it
-    before, behind = (rows.filter(one)["at"] for one in (decoder | pl.col("copies") | pl.col("goes_back") | pl.col("first"), first))
-    spans = [
-        (
-            max(_between(before, 0, begin).tail(1), default=-1) + 1,
-            min(_between(behind, end, rows.height).head(1), default=rows.height) - 1,
-        )
-        for begin, end in towers.select("from", "to").iter_rows()
-    ]
+    ended = pl.col("first").shift(-1, fill_value=False)  # the lane before
+    foreign = decoder | pl.col("copies") | pl.col("goes_back") | ended
+    before, behind = (rows.filter(one)["at"].to_list() for one in (foreign, first))
+    spans = [(_last(before, begin) + 1, _next(behind, end, rows.height) - 1) for begin, end in towers.select("from", "to").iter_rows()]
     return _within(line, rows, spans, "outside_the_decoder_s_ranges")
 
 
@@ -233,27 +232,37 @@ def _spans(rows: pl.DataFrame, layers: pl.DataFrame, behind: pl.DataFrame) -> li
     foreign = is_sign("sign", *_DECODER) & ~pl.col("tower")
     if not rows.select((pl.col("tower") & pl.col("other_norm")).any()).item():
         foreign |= pl.col("other_norm")
-    marks, edges = (rows.filter(one)["at"] for one in (foreign, foreign | pl.col("tower") | pl.col("copies") | pl.col("first")))
-    products, norms = (rows.filter(one)["at"] for one in (pl.col("any_product") | pl.col("patches"), is_sign("sign", Sign.NORM)))
+    marks, edges = (rows.filter(one)["at"].to_list() for one in (foreign, foreign | pl.col("tower") | pl.col("copies") | pl.col("first")))
+    products, norms = (rows.filter(one)["at"].to_list() for one in (pl.col("any_product") | pl.col("patches"), is_sign("sign", Sign.NORM)))
     own, others = _mirrored(layers, behind)
     spans = []
     for since, begin, last in (
         behind.group_by("stretch").agg(pl.col("since", "from").first(), pl.col("to").last()).drop("stretch").iter_rows()
     ):
-        skipped = _between(products, since, begin).head(others)
-        start = max([since, *_between(marks, since, begin).tail(1), *skipped.tail(1)]) + 1
-        limit = next(iter(_between(edges, last, rows.height).head(1)), rows.height)
-        end = max([last, *_between(products, last, limit).head(own).tail(1)])
-        spans.append(
-            (start, end + sum(1 for n, at in enumerate(_between(norms, end, limit), 1) if at == end + n))
-        )  # and the norm before it
+        skipped = _between(products, since, begin)[:others]
+        start = max([since, _last(marks, begin), *skipped]) + 1
+        limit = _next(edges, last, rows.height)
+        end = max([last, *_between(products, last, limit)[:own]])
+        norm = sum(1 for n, at in enumerate(_between(norms, end, limit), 1) if at == end + n)  # the one in front of its first layer
+        spans.append((start, end + norm))
     return spans
 
 
-def _between(places: pl.Series, low: int, high: int) -> pl.Series:
+def _between(places: Sequence[int], low: int, high: int) -> Sequence[int]:
     """Those places that lie between two."""
-    first, last = places.search_sorted(low, side="right"), places.search_sorted(high, side="left")
-    return places.slice(first, max(last - first, 0))
+    return places[bisect_right(places, low) : bisect_left(places, high)]
+
+
+def _last(places: Sequence[int], before: int) -> int:
+    """The last place before one; -1 where none is."""
+    number = bisect_left(places, before)
+    return places[number - 1] if number else -1
+
+
+def _next(places: Sequence[int], after: int, end: int) -> int:
+    """The first place after one; `end` where none is."""
+    number = bisect_right(places, after)
+    return places[number] if number < len(places) else end
 
 
 def _mirrored(layers: pl.DataFrame, behind: pl.DataFrame) -> tuple[int, int]:
