@@ -351,7 +351,8 @@ def _order(finding: Finding, rulebook: Rulebook, first: WallBound | None) -> tup
     unbounded = bound is None and isinstance(rule.severity, str) and not note
     ahead = False
     if first is not None and first.wall != fallback and level < _LEVELS["low"] and not unbounded and not note:
-        ahead = first.wall in {of, finding.wall} or (bound or 0) > known(first)
+        chosen = bool(finding.fixes) and finding.fixes[0].numerics  # won only by another training: no loss of this one
+        ahead = first.wall in {of, finding.wall} or ((bound or 0) > known(first) and not chosen)
     return (
         not (rule.cause is not None and rule.cause.outranks),
         note,

@@ -49,6 +49,21 @@ def test_the_target_wall_goes_first_but_for_what_is_larger_than_all_of_it(chains
     assert ids(**{**pieces, **CHAINS}, pointwise_chain_ns=chains)[0] == first
 
 
+TOWER: dict[str, FactValue] = {"vision_encoder_share": 0.5, "vision_encoder_busy_ns": 50_000_000, "vision_encoder_backward_ns": 30_000_000}
+
+
+def test_what_only_another_training_wins_is_no_larger_loss_than_the_target_wall() -> None:
+    found = ids(**HOST, **TOWER, host_gap_excess_ns=4_000_000)
+    assert found.index("compute-vision-encoder-heavy") > found.index("host-launch-starved")
+
+
+@for_each("frozen, found, fix", (True, "compute-frozen-vision-backward", "VLM-13"), (False, "compute-vision-encoder-heavy", "VLM-01"))
+def test_a_frozen_tower_with_a_backward_pass_is_not_told_to_be_frozen(*, frozen: bool, found: str, fix: str) -> None:
+    on = job({"model.freeze_vision_model": frozen})
+    assert [name for name in ids(on, **TOWER) if "vision" in name and name.endswith(("backward", "heavy"))] == [found]
+    assert first_fixes(found, on, **TOWER)[0] == fix
+
+
 def test_where_compute_is_the_target_the_order_is_by_severity() -> None:
     found = ids(
         **{**CHAINS, "pointwise_chain_ns": 20_000_000, "launch_starved_ns": 6_000_000, "host_work_ns": 6_000_000, "host_sync_ns": 0}

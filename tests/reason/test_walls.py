@@ -221,6 +221,17 @@ def test_the_cause_goes_before_the_wall(values: dict[str, FactValue], finding: s
     assert said.sentence.startswith(begins)
 
 
+@pytest.mark.parametrize(("turns", "finding"), [(29_000_000, "compute-uneven-images"), (20_000_000, "communication-uneven-exchanges")])
+def test_what_ranks_were_measured_to_wait_is_the_cause_before_what_one_lets_infer(turns: int, finding: str) -> None:
+    late = {"data_uneven_ns": 30_000_000, "data_parallel_blocking_ns": 30_000_000, "data_parallel_blocking_share": 0.3}
+    blocked = {"transport_blocking_ns": 30_000_000, "transport_blocking_share": 0.3, "compute_busy_ns": 70_000_000}
+    given = facts(**late, **blocked, rotating_cause="vision_work", rotating_wait_ns=turns, rotating_wait_share=turns / 100_000_000)
+    found, _ = find(given, job=None, rulebook=BOOK, where={})
+    said = verdict(bounds(given, BOOK), given, BOOK, findings=found)
+    assert said.cause is not None
+    assert said.cause.finding == finding
+
+
 def test_the_heading_of_a_verdict_is_its_wall_and_cause_or_a_cause_that_lies_elsewhere() -> None:
     """Not "Communication first" above a sentence that begins with a slow GPU."""
     causes = [(name, cause) for name, rule in BOOK.rules.items() for cause in (rule.cause, rule.late) if cause is not None]

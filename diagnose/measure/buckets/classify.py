@@ -16,7 +16,7 @@ import polars as pl
 from diagnose.knowledge.buckets import Buckets, bucket_type
 from diagnose.knowledge.taxonomy import Context, Family, Group, Taxonomy, own_id, union
 from diagnose.measure.buckets.context import FORWARD_BIT, HostContext, host_context
-from diagnose.measure.buckets.line import chosen
+from diagnose.measure.buckets.line import PHASES, chosen
 from diagnose.measure.buckets.names import namespaces_of, normalised, words_of
 from diagnose.measure.buckets.neighbours import neighbours
 from diagnose.measure.host import Launches
@@ -320,7 +320,7 @@ def by_neighbours(verdict: Verdict, buckets: Buckets, *, bucket: str, kind: str 
     moved = replace(verdict, bucket=bucket, decided_by="neighbours", rule=rule, weak=False)
     if verdict.role == "transport":
         return replace(moved, kind=kind)
-    phase = "optimizer" if bucket == OPTIMIZER else verdict.phase
+    phase = "optimizer" if bucket == OPTIMIZER else verdict.phase or PHASES.get(rule)
     return replace(moved, kind=None, role=buckets[bucket].role if verdict.role == "compute" else verdict.role, phase=phase)
 
 

@@ -21,8 +21,15 @@ GENERIC = ("elementwise", "layout", "reduce", "sort", "gather", "softmax", "rand
 _RULES = (
     "between_gate_and_permutation", "products_after_the_selection_s_backward", "kernel_of_the_known_gates", "between_return_and_gate",
     "between_permutation_and_return", "on_the_experts_streams", "between_router_exchange_and_experts",
-    "collective_by_stream_and_neighbours", "beside_the_optimizer", "unlike_the_decoder", "tail_of_the_product_before",
+    "collective_by_stream_and_neighbours", "beside_the_optimizer", "unlike_the_decoder", "unlike_the_decoder_in_backward",
+    "behind_the_decoder_s_backward", "outside_the_decoder_s_ranges", "tail_of_the_product_before",
 )  # fmt: skip
+PHASES = {
+    "unlike_the_decoder": "forward",
+    "unlike_the_decoder_in_backward": "backward",
+    "behind_the_decoder_s_backward": "backward",
+    "outside_the_decoder_s_ranges": "forward",
+}  # what a rule says of the phase, where nothing else does
 _KIND = pl.Enum(COMM_KINDS)
 _KINDS = len(COMM_KINDS) + 1
 _DECISIONS = {"at": pl.UInt32, "choice": pl.UInt16, "sign": pl.UInt8}
@@ -56,6 +63,7 @@ def facts_of(verdicts: pl.DataFrame, taxonomy: Taxonomy) -> pl.DataFrame:
     """One row per verdict: what the rules ask about an operation, and its sign."""
     markers = {family.id: family.marker for family in taxonomy.families if family.marker is not None}
     hinted = [family.id for family in taxonomy.families if family.phase is not None]
+    ways = {way: [family.id for family in taxonomy.families if family.phase == way] for way in ("forward", "backward")}
 
     def marked(*marks: Mark) -> pl.Expr:
         return pl.col("family").is_in(taxonomy.marked(*marks))
@@ -106,7 +114,10 @@ def facts_of(verdicts: pl.DataFrame, taxonomy: Taxonomy) -> pl.DataFrame:
         marked("gelu").alias("gelu"),
         marked("patches").alias("patches"),
         marked("biased_product").alias("biased"),
-        ((pl.col("decided_by") == "name") & (role == "compute")).alias("by_name"),
+        (pl.col("decided_by").is_in(["name", "operator"]) & (role == "compute")).alias("by_place"),  # nothing says whose layer it is
+        pl.col("decided_by").is_in(["module", "operator"]).alias("ranged"),
+        ((operation == "attention") & family.is_in(ways["forward"])).alias("attends_ahead"),
+        ((operation == "attention") & family.is_in(ways["backward"])).alias("attends_back"),
     )
 
 

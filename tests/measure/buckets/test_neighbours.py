@@ -400,6 +400,96 @@ def test_where_ranges_tell_the_tower_the_neighbours_are_silent(taxonomy: Taxonom
     assert "vision_encoder" not in set(joined["bucket"][1:])
 
 
+QKV_BACK = [GEMM, GEMM]  # two products, as any linear layer in backward
+TOWER_LAYER, TOWER_LAYER_BACK = [LAYER_NORM, GEMM, FLASH, GEMM], [GEMM, GEMM, FLASH_BACK, FLASH_BACK, *QKV_BACK, LAYER_NORM_BACK]
+LAYER = [NORM, GEMM, FLASH, GEMM, NORM, FUSED, PERMUTE, GROUPED, UNPERMUTE]
+LAYER_BACK = [UNPERMUTE_BACK, GROUPED, UNPERMUTE, FUSED_BACK, NORM_BACK, GEMM, GEMM, FLASH_BACK, *QKV_BACK, NORM_BACK]
+
+
+def told(taxonomy: Taxonomy, passes: list[list[list[str]]]) -> list[list[list[tuple[str, str | None]]]]:
+    """Bucket and phase of kernels, in the parts in which they are given, where a range encloses the first part of each pass alone."""
+    launches, ranges, now = [], [], 0
+    for parts in passes:
+        begun = now
+        for number, part in enumerate(parts):
+            for name in part:
+                launches.append(Launch(name=name, at=10 * now, start=10 * now + 2, duration=5))
+                now += 1
+            if number == 0:
+                ranges.append(Range(text="Qwen3VLModel.forward.pre_process", start=10 * begun - 1, end=10 * now - 5))
+    trace = trace_of(launches, ranges)
+    found = classify(trace, attribute(trace), taxonomy)
+    rows = iter(
+        pl.DataFrame({"class_id": found.class_id}).join(found.classes, on="class_id", maintain_order="left")["bucket", "phase"].rows()
+    )
+    return [[[next(rows) for _ in part] for part in parts] for parts in passes]
+
+
+def test_backward_goes_through_the_decoder_then_through_the_tower_that_ranges_tell_in_forward_alone(taxonomy: Taxonomy):
+    one = [TOWER_LAYER * 3, LAYER * 2, LAYER_BACK * 2, TOWER_LAYER_BACK * 3]
+    for tower, ahead, decoder, back in told(taxonomy, [one, one]):
+        assert {bucket for bucket, _ in tower} == {"vision_encoder"}
+        assert set(back) == {("vision_encoder", "backward")}
+        assert "vision_encoder" not in {bucket for bucket, _ in ahead + decoder}
+    # A pipeline's first stage: two passes ahead, then two back.
+    first, second = told(taxonomy, [one[:2], [*one[:2], LAYER_BACK * 2, TOWER_LAYER_BACK * 3, LAYER_BACK * 2, TOWER_LAYER_BACK * 3]])
+    assert [{bucket for bucket, _ in part} == {"vision_encoder"} for part in [*first, *second]] == [
+        True,
+        False,
+        True,
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
+
+
+def test_a_tower_that_is_frozen_or_whose_layers_do_not_add_up_has_no_backward(taxonomy: Taxonomy):
+    frozen = [TOWER_LAYER * 3, LAYER * 2, LAYER_BACK * 2]
+    assert not {one for parts in told(taxonomy, [frozen, frozen]) for part in parts[1:] for one in part if one[0] == "vision_encoder"}
+    odd = [TOWER_LAYER * 3, LAYER * 2, LAYER_BACK * 2, TOWER_LAYER_BACK * 2]
+    assert not {one for parts in told(taxonomy, [odd, odd]) for part in parts[1:] for one in part if one[0] == "vision_encoder"}
+
+
+def test_a_decoder_without_a_kernel_for_its_norm_leaves_the_tower_apart(taxonomy: Taxonomy):
+    layer = [name for name in DECODER if name != NORM]
+    found = run(taxonomy, *TOWER, *layer * 3, *TOWER, *layer * 3)
+    assert found[: len(TOWER)] == [("vision_encoder", "neighbours")] * len(TOWER)
+    assert "vision_encoder" not in {bucket for bucket, _ in found[len(TOWER) : len(TOWER) + 3 * len(layer)]}
+    alike = [LAYER_NORM, *layer]
+    assert "vision_encoder" not in set(buckets(taxonomy, *TOWER, *alike * 3, *TOWER, *alike * 3))
+
+
+def beside_ranges(taxonomy: Taxonomy, parts: list[tuple[list[str], bool]]) -> list[set[str]]:
+    """The buckets in each part; of a part that is so marked a range of Megatron-Core encloses every product."""
+    launches, ranges, now = [], [], 0
+    for names, enclosed in parts:
+        for name in names:
+            launches.append(Launch(name=name, at=10 * now, start=10 * now + 2, duration=5))
+            if enclosed and name == GEMM:
+                text = "megatron.core.transformer.attention.forward.linear_proj"
+                ranges.append(Range(text=text, start=10 * now - 1, end=10 * now + 5, kind="push_pop"))
+            now += 1
+    trace = trace_of(launches, ranges)
+    found = classify(trace, attribute(trace), taxonomy)
+    rows = iter(pl.DataFrame({"class_id": found.class_id}).join(found.classes, on="class_id", maintain_order="left")["bucket"])
+    return [{next(rows) for _ in names} for names, _ in parts]
+
+
+def test_layers_outside_the_ranges_of_those_behind_them_are_the_tower_s(taxonomy: Taxonomy):
+    plain, back = [ADD, GEMM, FLASH, GEMM, ADD], [GEMM, GEMM, FLASH_BACK, *QKV_BACK]
+    decoder, decoder_back = [NORM, GEMM, FLASH, GEMM, NORM, FUSED, PERMUTE, GROUPED, UNPERMUTE] * 2, LAYER_BACK * 2
+    one = [(plain * 3, False), ([SELECT, *decoder], True), (decoder_back, False), (back * 3, False)]
+    found = beside_ranges(taxonomy, [*one, *one])
+    assert [part == {"vision_encoder"} for part in found] == [True, False, False, True] * 2
+    alone = [(plain, False), ([SELECT, *decoder], True), (decoder_back, False)]  # one attention is no tower
+    without = [(plain * 3, False), ([SELECT, *decoder], False), (decoder_back, False)]  # ranges of nothing tell nothing
+    behind = [(decoder, True), (plain * 3, False), (back * 3, False), (decoder_back, False)]
+    for parts in (alone, without, behind):
+        assert not [part for part in beside_ranges(taxonomy, [*parts, *parts]) if "vision_encoder" in part]
+
+
 # -------------------- which ranges enclose a launch, what backward nodes inherit
 
 
