@@ -1,4 +1,5 @@
-"""What operations lose that newly run side by side: compute beside transport slows down both, compute beside compute takes turns.
+"""What operations lose that newly run side by side: compute beside transport slows down both; compute beside compute takes turns, and so
+does transport of one group of ranks, whose link is one.
 
 What compute loses beside transport is measured where the trace holds the same kernels alone and beside it (`measure.contention.losses`);
 otherwise the published share of SMs that an exchange takes stands for it (`contention` in trace_rules/forecast.yaml).
@@ -32,8 +33,8 @@ def settled(before: Graph, after: Graph, end: End, known: Contention) -> Graph:
 
 
 def _spans(graph: Graph, times: Times) -> pl.DataFrame:
-    """The operations that take time: node, op, lane, role, start, end."""
-    nodes = graph.nodes.select("op", "lane", "role", "name_id", "kind").with_row_index("node")
+    """The operations that take time: node, op, lane, role, comm, start, end."""
+    nodes = graph.nodes.select("op", "lane", "role", "comm", "name_id", "kind").with_row_index("node")
     spans = nodes.with_columns(times.start.alias("start"), times.end.alias("end"))
     return spans.filter((pl.col("kind") == "op") & (pl.col("end") > pl.col("start"))).with_columns(pl.col("role").cast(pl.String))
 
@@ -84,17 +85,18 @@ def lost_share(graph: Graph, spans: pl.DataFrame) -> float | None:
     return min(lost / beside, LARGEST) if lost and beside else None
 
 
-# ---------------------------------------------------------------------------------------------------------------- compute beside compute
+# ---------------------------------------------------------------------------------------------------------------- one at a time
 
 
 def _in_turns(before: Graph, after: Graph, end: End, known: Contention) -> Graph:
-    """Compute of several streams that newly runs at once takes turns, in the order in which it would have begun."""
+    """Work of several streams that newly runs at once takes turns, in the order in which it would have begun.
+
+    That is compute long enough to fill the device, and transport between the same kind of ranks, which one link carries.
+    """
     least = known.fills_us[ENDS.index(end)] * 1000
-    was = _spans(before, replay(before)).filter((pl.col("role") == "compute") & (pl.col("end") - pl.col("start") >= least))
-    together = {(one, two) for one, two, _, _ in _at_once(was)}
+    together = {(one, two) for one, two, _, _ in _at_once(_taking_turns(before, least))}
     for _ in range(ROUNDS):
-        spans = _spans(after, replay(after)).filter((pl.col("role") == "compute") & (pl.col("end") - pl.col("start") >= least))
-        found = [(source, target) for one, two, source, target in _at_once(spans) if (one, two) not in together]
+        found = [(source, target) for one, two, source, target in _at_once(_taking_turns(after, least)) if (one, two) not in together]
         if not found:
             break
         try:
@@ -104,7 +106,15 @@ def _in_turns(before: Graph, after: Graph, end: End, known: Contention) -> Graph
     return after
 
 
-def _at_once(spans: pl.DataFrame) -> Sequence[tuple[int, int, int, int]]:
-    """Neighbours in time on different streams of which the second begins before the first ends: their ops, and their nodes."""
-    rows = list(spans.sort("start", "node").select("op", "node", "lane", "start", "end").iter_rows())
-    return [(one[0], two[0], one[1], two[1]) for one, two in pairwise(rows) if one[2] != two[2] and two[3] < one[4]]
+def _taking_turns(graph: Graph, least: float) -> Sequence[pl.DataFrame]:
+    """The operations that take time (`_spans`) in groups of which one goes at a time: compute of `least` ns, transport by its kind."""
+    spans = _spans(graph, replay(graph))
+    compute = spans.filter((pl.col("role") == "compute") & (pl.col("end") - pl.col("start") >= least))
+    return compute, *spans.filter((pl.col("role") == "transport") & pl.col("comm").is_not_null()).partition_by("comm", maintain_order=True)
+
+
+def _at_once(groups: Sequence[pl.DataFrame]) -> Sequence[tuple[int, int, int, int]]:
+    """Neighbours in time on different streams of which the second begins before the first ends, by group: their ops, and their nodes."""
+    rows = [list(spans.sort("start", "node").select("op", "node", "lane", "start", "end").iter_rows()) for spans in groups]
+    pairs = (pair for group in rows for pair in pairwise(group))
+    return [(one[0], two[0], one[1], two[1]) for one, two in pairs if one[2] != two[2] and two[3] < one[4]]

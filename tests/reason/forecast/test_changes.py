@@ -260,6 +260,15 @@ def test_one_gather_in_two_parts() -> None:
     assert step_length(changed(before, [cut], "likely")) == 60
 
 
+def test_a_gather_for_a_pass_that_the_graph_cuts_off_is_awaited_by_nobody() -> None:
+    # Gathered at the end of the step for the next one, of which only the operation is there that the step ends with: g1 10..30, g2 30..50.
+    nodes = [op("adam", 10, 10, "optimizer"), *GATHER[0][:2], op("next", 10, 10, "forward", step=None)]
+    before = small_graph(nodes, [("adam", "g1", "event", 0), *chain("g1", "g2"), ("adam", "next", "stream", 0), ("g2", "next", "event", 0)])
+    assert step_length(before) == 60
+    after = changed(before, [change("detach", "comm = 'data'", until="phase = 'forward' AND role = 'compute'", spread=True)], "likely")
+    assert times(after)["next"] == (10, 20)
+
+
 def test_delayed_work_runs_where_the_stream_waits() -> None:
     # p 0..10, the weight gradient 10..20, the exchange 20..40, c 40..50. Delayed: exchange 10..30, weight gradient 10..20, c 30..40.
     nodes = [op("p", 10, 10, "backward"), op("wgrad", 10, 10, "backward"), op("x", 20, 20, "backward"), op("c", 10, 10, "backward")]

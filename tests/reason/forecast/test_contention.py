@@ -68,3 +68,17 @@ def test_the_share_that_this_trace_shows() -> None:
     spans = pl.DataFrame({"role": ["transport", "compute"], "start": [0, 0], "end": [100, 100]})
     assert lost_share(graph, spans) == 0.25
     assert lost_share(small_graph(nodes[:1], []), spans[:1]) is None
+
+
+def test_transport_of_one_link_takes_turns_and_of_another_does_not() -> None:
+    # A gather 0..50_000 and a reduction 50_000..80_000 that waited for it: without the wait one link carries them one after the other.
+    nodes = [
+        op("first", 1, 10, "forward"),
+        op("gather", 50_000, 20, "forward", comm="data"),
+        op("reduce", 30_000, 21, "forward", role="transport"),
+    ]
+    waits = [("first", "gather", "event", 0), ("first", "reduce", "event", 0), ("gather", "end", "event", 0), ("reduce", "end", "event", 0)]
+    for comm, length in (("data", 80_002), ("expert", 50_002)):
+        told = [*nodes[:2], (nodes[2][0], {**nodes[2][1], "comm": comm}), op("end", 1, 10, "optimizer")]
+        before, free = small_graph(told, [*waits, ("gather", "reduce", "event", 0)]), small_graph(told, waits)
+        assert [step_length(settled(before, free, end, KNOWN)) for end in ENDS] == [length] * 3
