@@ -21,6 +21,7 @@ from diagnose.reason.forecast.changes import ENDS, End
 from diagnose.reason.forecast.wiring import inferred_edges, rebuilt
 
 LARGEST = 0.5  # a larger share that is lost is not believed
+SHARED = 0.5  # of the shorter one's time: what ran at once for so long does not fill the device (this project's choice)
 ROUNDS = 4  # of finding compute that newly runs at once and letting it take turns, which moves what comes after it
 _LONGER: Mapping[str, pl.DataType | type[pl.DataType]] = {"node": pl.UInt32, "longer": pl.Int64}
 
@@ -91,12 +92,16 @@ def lost_share(graph: Graph, spans: pl.DataFrame) -> float | None:
 def _in_turns(before: Graph, after: Graph, end: End, known: Contention) -> Graph:
     """Work of several streams that newly runs at once takes turns, in the order in which it would have begun.
 
-    That is compute long enough to fill the device, and transport between the same kind of ranks, which one link carries.
+    That is compute long enough to fill the device, and transport between the same kind of ranks, which one link carries. What ran at once
+    with its like before leaves room for it.
     """
     least = known.fills_us[ENDS.index(end)] * 1000
-    together = {(one, two) for one, two, _, _ in _at_once(_taking_turns(before, least))}
+    was = _at_once(_taking_turns(before, least))
+    together = {(one, two) for one, two, _, _, _ in was}
+    sharing = {op for one, two, _, _, share in was if share >= SHARED for op in (one, two)}
     for _ in range(ROUNDS):
-        found = [(source, target) for one, two, source, target in _at_once(_taking_turns(after, least)) if (one, two) not in together]
+        pairs = _at_once(_taking_turns(after, least))
+        found = [(source, target) for one, two, source, target, _ in pairs if (one, two) not in together and not {one, two} <= sharing]
         if not found:
             break
         try:
@@ -113,8 +118,15 @@ def _taking_turns(graph: Graph, least: float) -> Sequence[pl.DataFrame]:
     return compute, *spans.filter((pl.col("role") == "transport") & pl.col("comm").is_not_null()).partition_by("comm", maintain_order=True)
 
 
-def _at_once(groups: Sequence[pl.DataFrame]) -> Sequence[tuple[int, int, int, int]]:
-    """Neighbours in time on different streams of which the second begins before the first ends, by group: their ops, and their nodes."""
+def _at_once(groups: Sequence[pl.DataFrame]) -> Sequence[tuple[int, int, int, int, float]]:
+    """Neighbours in time on different streams of which the second begins before the first ends, by group.
+
+    Their ops, their nodes, and the share of the shorter one's time that they run at once.
+    """
     rows = [list(spans.sort("start", "node").select("op", "node", "lane", "start", "end").iter_rows()) for spans in groups]
     pairs = (pair for group in rows for pair in pairwise(group))
-    return [(one[0], two[0], one[1], two[1]) for one, two in pairs if one[2] != two[2] and two[3] < one[4]]
+    return [
+        (one[0], two[0], one[1], two[1], (min(one[4], two[4]) - two[3]) / min(one[4] - one[3], two[4] - two[3]))
+        for one, two in pairs
+        if one[2] != two[2] and two[3] < one[4]
+    ]

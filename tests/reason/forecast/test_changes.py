@@ -276,6 +276,7 @@ def test_delayed_work_runs_where_the_stream_waits() -> None:
     assert step_length(before) == 50
     after = changed(before, [change("delay", "name LIKE 'wgrad'", until="role = 'transport'")], "likely")
     assert times(after) == {"p": (0, 10), "wgrad": (10, 20), "x": (10, 30), "c": (30, 40)}
+    assert step_length(changed(before, [change("delay", "name LIKE 'wgrad'", until="role = 'transport'")], "high")) == 50
 
 
 def test_work_that_is_put_off_is_not_awaited_by_the_host_any_more() -> None:
