@@ -135,6 +135,19 @@ def test_what_runs_in_the_trace_is_on_whatever_the_job_file_says() -> None:
     assert [fix("MEM-04", None, given).state for given in (gathered, reduced)] == ["already_on", "unknown"]
 
 
+def test_torchtitan_s_own_sharding_reduces_gradients_beside_backward_already() -> None:
+    titan = parse_job("[parallelism]\ndata_parallel_shard_degree = 8\n")
+    running = facts(data_gather_share=0.45, data_parallel_busy_ns=40, data_parallel_beside_compute_ns=25, world_size=8)
+    assert [fix("COM-10", on, running).state for on in (titan, job(ddp__overlap_grad_reduce=False))] == ["already_on", "applicable"]
+
+
+def test_no_forecast_of_fused_attention_stops_short_of_what_its_rule_promises() -> None:
+    promised = BOOK.rules["compute-unfused-attention"].saves
+    (merged,) = BOOK.fixes["CMP-13"].effect
+    assert promised is not None and merged.by is not None
+    assert promised == f"{1 - float(merged.by[0])} * unfused_attention_busy_ns"
+
+
 def test_the_exchange_that_ran_decides_whether_permute_can_be_fused_into_hybridep() -> None:
     assert fix("COM-05", None, facts(expert_exchange_backend="deepep")).state == "blocked"
     assert fix("COM-05", None, facts(expert_exchange_backend="nccl")).state == "blocked"
