@@ -155,7 +155,7 @@ def test_larger_micro_batches_halve_the_exchange_of_split_parameters_alone() -> 
 def test_no_forecast_of_fused_attention_stops_short_of_what_its_rule_promises() -> None:
     promised = BOOK.rules["compute-unfused-attention"].saves
     (merged,) = BOOK.fixes["CMP-13"].effect
-    assert promised is not None and merged.by is not None
+    assert merged.by is not None
     assert promised == f"{1 - float(merged.by[0])} * unfused_attention_busy_ns"
 
 

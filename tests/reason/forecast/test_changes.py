@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from diagnose.reason.forecast.changes import ENDS, Change, changed, touches
+from diagnose.reason.forecast.select import selected
 from tests.builders.facts import BOOK
 from tests.builders.graphs import small_graph, step_length, times
 
@@ -406,3 +407,11 @@ def test_every_change_keeps_sources_before_what_waits_for_them() -> None:
                 assert (edges["src"] < edges["dst"]).all()
                 assert edges["dst"].is_sorted()
                 assert set(edges["dst"].unique()) >= set(graph.edges["dst"].unique()) or one.parts > 1
+
+
+def test_an_interleaved_pipeline_drains_sooner_where_a_stage_waits_in_the_all_reduce_of_all() -> None:
+    nodes = [op("drain", 2_000_000, 20, "backward", comm="other", exchange="all-reduce")]
+    nodes += [op("norm", 30_000, 20, "optimizer", comm="other", exchange="all-reduce"), op("send", 60_000, 20, "forward", comm="pipeline")]
+    (effect,) = BOOK.fixes["COM-13"].effect
+    assert effect.scale is not None
+    assert selected(small_graph(nodes, []), effect.scale).to_list() == [True, False, True]
