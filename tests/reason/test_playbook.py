@@ -13,6 +13,7 @@ from diagnose.knowledge.rulebook import ChangeSpec
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader
+from diagnose.reason.forecast.changes import effect_of
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import A1, B1, job, parse_job
 
@@ -133,6 +134,29 @@ def test_what_runs_in_the_trace_is_on_whatever_the_job_file_says() -> None:
     assert fix("CMP-02", None, facts(router_kernels_per_step=60, fused_router_kernels_per_step=0)).state == "unknown"
     gathered, reduced = facts(data_gather_share=0.45, world_size=8), facts(data_gather_share=0.0, world_size=8)
     assert [fix("MEM-04", None, given).state for given in (gathered, reduced)] == ["already_on", "unknown"]
+
+
+def test_torchtitan_s_own_sharding_reduces_gradients_beside_backward_already() -> None:
+    titan = parse_job("[parallelism]\ndata_parallel_shard_degree = 8\n")
+    running = facts(data_gather_share=0.45, data_parallel_busy_ns=40, data_parallel_beside_compute_ns=25, world_size=8)
+    assert [fix("COM-10", on, running).state for on in (titan, job(ddp__overlap_grad_reduce=False))] == ["already_on", "applicable"]
+
+
+def test_larger_micro_batches_halve_the_exchange_of_split_parameters_alone() -> None:
+    split, whole = (
+        parse_job("[parallelism]\ndata_parallel_shard_degree = 8\n"),
+        parse_job("[parallelism]\ndata_parallel_shard_degree = 1\n"),
+    )
+    effects = [effect_of(BOOK.fixes["HOST-05"], make_context(H100, on, BOOK)) for on in (split, whole, job())]
+    made = [[one.transformation for one in effect if not isinstance(one, str)] for effect in effects]
+    assert made == [["resize", "scale"], ["resize"], ["resize"]]
+
+
+def test_no_forecast_of_fused_attention_stops_short_of_what_its_rule_promises() -> None:
+    promised = BOOK.rules["compute-unfused-attention"].saves
+    (merged,) = BOOK.fixes["CMP-13"].effect
+    assert merged.by is not None
+    assert promised == f"{1 - float(merged.by[0])} * unfused_attention_busy_ns"
 
 
 def test_the_exchange_that_ran_decides_whether_permute_can_be_fused_into_hybridep() -> None:

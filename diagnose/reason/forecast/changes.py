@@ -116,7 +116,7 @@ def _ns(us: tuple[float, float, float] | None) -> tuple[float, float, float] | N
     return None if us is None else (us[0] * 1000, us[1] * 1000, us[2] * 1000)
 
 
-_SAME_AT_ALL_ENDS = ("remove", "interleave", "delay")  # laws that have one outcome
+_SAME_AT_ALL_ENDS = ("remove", "interleave")  # laws that have one outcome
 
 
 def changed(graph: Graph, changes: Sequence[Change], end: End) -> Graph:
@@ -338,10 +338,10 @@ def _interleave(graph: Graph, change: Change, _: End) -> Graph:
     return interleaved(graph, selected(graph, change.select))
 
 
-def _delay(graph: Graph, change: Change, _: End) -> Graph:
-    """The operations run beside what comes next of `until`, and nothing but what follows that waits for them."""
+def _delay(graph: Graph, change: Change, end: End) -> Graph:
+    """The operations run beside what comes next of `until`, and nothing but what follows that waits for them; at worst all stays."""
     mask = selected(graph, change.select)
-    return graph if change.until is None else delayed(graph, mask, selected(graph, change.until) & ~mask)
+    return graph if change.until is None or end == "high" else delayed(graph, mask, selected(graph, change.until) & ~mask)
 
 
 _LAWS: Mapping[Transformation, Callable[[Graph, Change, End], Graph]] = {

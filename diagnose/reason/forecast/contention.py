@@ -1,4 +1,5 @@
-"""What operations lose that newly run side by side: compute beside transport slows down both, compute beside compute takes turns.
+"""What operations lose that newly run side by side: compute beside transport slows down both; compute beside compute takes turns, and so
+does transport of one group of ranks, whose link is one.
 
 What compute loses beside transport is measured where the trace holds the same kernels alone and beside it (`measure.contention.losses`);
 otherwise the published share of SMs that an exchange takes stands for it (`contention` in trace_rules/forecast.yaml).
@@ -20,6 +21,7 @@ from diagnose.reason.forecast.changes import ENDS, End
 from diagnose.reason.forecast.wiring import inferred_edges, rebuilt
 
 LARGEST = 0.5  # a larger share that is lost is not believed
+SHARED = 0.5  # of the shorter one's time: what ran at once for so long does not fill the device (this project's choice)
 ROUNDS = 4  # of finding compute that newly runs at once and letting it take turns, which moves what comes after it
 _LONGER: Mapping[str, pl.DataType | type[pl.DataType]] = {"node": pl.UInt32, "longer": pl.Int64}
 
@@ -32,8 +34,8 @@ def settled(before: Graph, after: Graph, end: End, known: Contention) -> Graph:
 
 
 def _spans(graph: Graph, times: Times) -> pl.DataFrame:
-    """The operations that take time: node, op, lane, role, start, end."""
-    nodes = graph.nodes.select("op", "lane", "role", "name_id", "kind").with_row_index("node")
+    """The operations that take time: node, op, lane, role, comm, start, end."""
+    nodes = graph.nodes.select("op", "lane", "role", "comm", "name_id", "kind").with_row_index("node")
     spans = nodes.with_columns(times.start.alias("start"), times.end.alias("end"))
     return spans.filter((pl.col("kind") == "op") & (pl.col("end") > pl.col("start"))).with_columns(pl.col("role").cast(pl.String))
 
@@ -84,17 +86,22 @@ def lost_share(graph: Graph, spans: pl.DataFrame) -> float | None:
     return min(lost / beside, LARGEST) if lost and beside else None
 
 
-# ---------------------------------------------------------------------------------------------------------------- compute beside compute
+# ---------------------------------------------------------------------------------------------------------------- one at a time
 
 
 def _in_turns(before: Graph, after: Graph, end: End, known: Contention) -> Graph:
-    """Compute of several streams that newly runs at once takes turns, in the order in which it would have begun."""
+    """Work of several streams that newly runs at once takes turns, in the order in which it would have begun.
+
+    That is compute long enough to fill the device, and transport between the same kind of ranks, which one link carries. What ran at once
+    with its like before leaves room for it.
+    """
     least = known.fills_us[ENDS.index(end)] * 1000
-    was = _spans(before, replay(before)).filter((pl.col("role") == "compute") & (pl.col("end") - pl.col("start") >= least))
-    together = {(one, two) for one, two, _, _ in _at_once(was)}
+    was = _at_once(_taking_turns(before, least))
+    together = {(one, two) for one, two, _, _, _ in was}
+    sharing = {op for one, two, _, _, share in was if share >= SHARED for op in (one, two)}
     for _ in range(ROUNDS):
-        spans = _spans(after, replay(after)).filter((pl.col("role") == "compute") & (pl.col("end") - pl.col("start") >= least))
-        found = [(source, target) for one, two, source, target in _at_once(spans) if (one, two) not in together]
+        pairs = _at_once(_taking_turns(after, least))
+        found = [(source, target) for one, two, source, target, _ in pairs if (one, two) not in together and not {one, two} <= sharing]
         if not found:
             break
         try:
@@ -104,7 +111,22 @@ def _in_turns(before: Graph, after: Graph, end: End, known: Contention) -> Graph
     return after
 
 
-def _at_once(spans: pl.DataFrame) -> Sequence[tuple[int, int, int, int]]:
-    """Neighbours in time on different streams of which the second begins before the first ends: their ops, and their nodes."""
-    rows = list(spans.sort("start", "node").select("op", "node", "lane", "start", "end").iter_rows())
-    return [(one[0], two[0], one[1], two[1]) for one, two in pairwise(rows) if one[2] != two[2] and two[3] < one[4]]
+def _taking_turns(graph: Graph, least: float) -> Sequence[pl.DataFrame]:
+    """The operations that take time (`_spans`) in groups of which one goes at a time: compute of `least` ns, transport by its kind."""
+    spans = _spans(graph, replay(graph))
+    compute = spans.filter((pl.col("role") == "compute") & (pl.col("end") - pl.col("start") >= least))
+    return compute, *spans.filter((pl.col("role") == "transport") & pl.col("comm").is_not_null()).partition_by("comm", maintain_order=True)
+
+
+def _at_once(groups: Sequence[pl.DataFrame]) -> Sequence[tuple[int, int, int, int, float]]:
+    """Neighbours in time on different streams of which the second begins before the first ends, by group.
+
+    Their ops, their nodes, and the share of the shorter one's time that they run at once.
+    """
+    rows = [list(spans.sort("start", "node").select("op", "node", "lane", "start", "end").iter_rows()) for spans in groups]
+    pairs = (pair for group in rows for pair in pairwise(group))
+    return [
+        (one[0], two[0], one[1], two[1], (min(one[4], two[4]) - two[3]) / min(one[4] - one[3], two[4] - two[3]))
+        for one, two in pairs
+        if one[2] != two[2] and two[3] < one[4]
+    ]

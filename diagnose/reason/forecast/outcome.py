@@ -49,12 +49,16 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Replays:
-    """One graph, replayed as it is and after changes; each set of changes once. `met`: other ranks that are replayed with it."""
+    """One graph, replayed as it is and after changes; each set of changes once. `met`: other ranks that are replayed with it.
+
+    `stretch`: the mean of all kept steps over that of the replayed ones, by which what is told of these is stretched: bounds are of all.
+    """
 
     graph: Graph
     rules: ForecastRules
     met: Met | None = None
     most: int | None = None  # sets of changes to replay; None: however many are asked
+    stretch: Fraction = Fraction(1)
 
     def affordable(self, questions: Sequence[Question]) -> bool:
         """Whether this set was replayed already, or still may be."""
@@ -171,7 +175,7 @@ class Replays:
             return 0, ()
         largest = {wall: Ceiling(question=one.id, finding=wall, bound_ns=ns) for one in questions for wall, ns in one.ceilings.items()}
         ceilings = tuple(largest.values())
-        return max(now - len(self.now.lengths) * sum(one.bound_ns for one in ceilings), 0), ceilings
+        return max(now - int(len(self.now.lengths) * sum(one.bound_ns for one in ceilings) / self.stretch), 0), ceilings
 
 
 def after(graph: Graph, questions: Sequence[Question], end: End) -> Graph:

@@ -225,7 +225,8 @@ def _with_forecast(
     wins = likely - found.likely_ns
     if step.bound_ns is not None and wins < FAR_BELOW * step.bound_ns:
         found = structs.replace(found, displaced=_displaced(replays, chosen, [*chosen, question]))
-    return _raised(structs.replace(step, forecast=found), max(wins, low - found.low_ns), found.now_ns)
+    best = round(max(wins, low - found.low_ns) * replays.stretch)
+    return _raised(structs.replace(step, forecast=found), best, round(found.now_ns * replays.stretch))
 
 
 def _displaced(replays: Replays, before: Sequence[Question], after: Sequence[Question]) -> Displaced | None:

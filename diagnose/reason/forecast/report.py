@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
@@ -35,6 +36,9 @@ def with_forecasts(
     if graph is None or graph.refused is not None:
         return structs.replace(document, no_forecast=_too_large(knowledge) if graph is None else graph.refused or "")
     replays = _replays(document, as_configured(graph, job), knowledge, meet)
+    of_steps = _of_all_steps(document, replays)
+    if of_steps != 1:
+        replays = replace(replays, stretch=of_steps)
     context = context_of(document, job, knowledge)
 
     @cache
@@ -43,7 +47,6 @@ def with_forecasts(
 
     plan, whole = foreseen(document.plan, asked, replays, Compatible(context))
     alone = {fix.id: found for fix in _to_replay(document.findings) if (found := _alone(asked(fix.id), replays)) is not None}
-    of_steps = _of_all_steps(document, replays)
     return structs.replace(
         document,
         plan=tuple(structs.replace(step, forecast=_stretched(step.forecast, of_steps)) for step in plan),

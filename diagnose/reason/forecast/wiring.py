@@ -270,6 +270,10 @@ class _Ops:
         """Place of an operation by its number."""
         return bisect_left(self.nodes, node)
 
+    def cut_off(self, places: Sequence[int]) -> bool:
+        """Whether a pass (places, in order) lies behind the kept steps and the graph ends within it."""
+        return bool(places) and places[-1] == len(self.nodes) - 1 and self.steps[places[0]] is None
+
     def passage(self, wanted: Sequence[int], place: int, way: Literal[1, -1]) -> list[int]:
         """The `wanted` operations (places, in order) next to a place in one direction, up to one of another phase; in order."""
         begin = bisect_right(wanted, place) if way == 1 else bisect_left(wanted, place) - 1
@@ -321,6 +325,8 @@ def _consumers(
         wanted = ops.places(until)
         for burst in bursts:
             after = ops.passage(wanted, ops.position(burst[-1]), 1)
+            if ops.cut_off(after):
+                continue  # who would wait is not there: all of the burst would be awaited by the first of them
             for number, node in enumerate(burst if after else ()):
                 found[node] = ops.nodes[after[number * len(after) // len(burst) if spread else 0]]
         return found

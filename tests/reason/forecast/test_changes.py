@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from diagnose.reason.forecast.changes import ENDS, Change, changed, touches
+from diagnose.reason.forecast.select import selected
 from tests.builders.facts import BOOK
 from tests.builders.graphs import small_graph, step_length, times
 
@@ -260,6 +261,15 @@ def test_one_gather_in_two_parts() -> None:
     assert step_length(changed(before, [cut], "likely")) == 60
 
 
+def test_a_gather_for_a_pass_that_the_graph_cuts_off_is_awaited_by_nobody() -> None:
+    # Gathered at the end of the step for the next one, of which only the operation is there that the step ends with: g1 10..30, g2 30..50.
+    nodes = [op("adam", 10, 10, "optimizer"), *GATHER[0][:2], op("next", 10, 10, "forward", step=None)]
+    before = small_graph(nodes, [("adam", "g1", "event", 0), *chain("g1", "g2"), ("adam", "next", "stream", 0), ("g2", "next", "event", 0)])
+    assert step_length(before) == 60
+    after = changed(before, [change("detach", "comm = 'data'", until="phase = 'forward' AND role = 'compute'", spread=True)], "likely")
+    assert times(after)["next"] == (10, 20)
+
+
 def test_delayed_work_runs_where_the_stream_waits() -> None:
     # p 0..10, the weight gradient 10..20, the exchange 20..40, c 40..50. Delayed: exchange 10..30, weight gradient 10..20, c 30..40.
     nodes = [op("p", 10, 10, "backward"), op("wgrad", 10, 10, "backward"), op("x", 20, 20, "backward"), op("c", 10, 10, "backward")]
@@ -267,6 +277,7 @@ def test_delayed_work_runs_where_the_stream_waits() -> None:
     assert step_length(before) == 50
     after = changed(before, [change("delay", "name LIKE 'wgrad'", until="role = 'transport'")], "likely")
     assert times(after) == {"p": (0, 10), "wgrad": (10, 20), "x": (10, 30), "c": (30, 40)}
+    assert step_length(changed(before, [change("delay", "name LIKE 'wgrad'", until="role = 'transport'")], "high")) == 50
 
 
 def test_work_that_is_put_off_is_not_awaited_by_the_host_any_more() -> None:
@@ -396,3 +407,11 @@ def test_every_change_keeps_sources_before_what_waits_for_them() -> None:
                 assert (edges["src"] < edges["dst"]).all()
                 assert edges["dst"].is_sorted()
                 assert set(edges["dst"].unique()) >= set(graph.edges["dst"].unique()) or one.parts > 1
+
+
+def test_an_interleaved_pipeline_drains_sooner_where_a_stage_waits_in_the_all_reduce_of_all() -> None:
+    nodes = [op("drain", 2_000_000, 20, "backward", comm="other", exchange="all-reduce")]
+    nodes += [op("norm", 30_000, 20, "optimizer", comm="other", exchange="all-reduce"), op("send", 60_000, 20, "forward", comm="pipeline")]
+    (effect,) = BOOK.fixes["COM-13"].effect
+    assert effect.scale is not None
+    assert selected(small_graph(nodes, []), effect.scale).to_list() == [True, False, True]

@@ -68,3 +68,29 @@ def test_the_share_that_this_trace_shows() -> None:
     spans = pl.DataFrame({"role": ["transport", "compute"], "start": [0, 0], "end": [100, 100]})
     assert lost_share(graph, spans) == 0.25
     assert lost_share(small_graph(nodes[:1], []), spans[:1]) is None
+
+
+def test_transport_of_one_link_takes_turns_and_of_another_does_not() -> None:
+    # A gather 0..50_000 and a reduction 50_000..80_000 that waited for it: without the wait one link carries them one after the other.
+    nodes = [
+        op("first", 1, 10, "forward"),
+        op("gather", 50_000, 20, "forward", comm="data"),
+        op("reduce", 30_000, 21, "forward", role="transport"),
+    ]
+    waits = [("first", "gather", "event", 0), ("first", "reduce", "event", 0), ("gather", "end", "event", 0), ("reduce", "end", "event", 0)]
+    for comm, length in (("data", 80_002), ("expert", 50_002)):
+        told = [*nodes[:2], (nodes[2][0], {**nodes[2][1], "comm": comm}), op("end", 1, 10, "optimizer")]
+        before, free = small_graph(told, [*waits, ("gather", "reduce", "event", 0)]), small_graph(told, waits)
+        assert [step_length(settled(before, free, end, KNOWN)) for end in ENDS] == [length] * 3
+
+
+def test_products_that_shared_the_device_go_on_sharing_it_in_another_order() -> None:
+    # a and b run at once 0..30_000, then c 30_000..60_000 and d 30_000..90_000 on the streams of a grouped product. Without its waits d may
+    # begin beside a and b, and takes no turns with them.
+    lasting = (("a", 30_000, 10), ("b", 30_000, 11), ("c", 30_000, 10), ("d", 60_000, 12))
+    nodes = [op("first", 1, 10, "forward"), *(op(name, ns, lane, "forward") for name, ns, lane in lasting), op("end", 1, 10, "optimizer")]
+    waits = [("first", "a", "stream", 0), ("first", "b", "event", 0), ("a", "c", "stream", 0), ("c", "end", "stream", 0)]
+    waits += [("b", "end", "event", 0), ("d", "end", "event", 0), ("first", "d", "event", 0)]
+    before, free = small_graph(nodes, [*waits, ("a", "d", "event", 0), ("b", "d", "event", 0)]), small_graph(nodes, waits)
+    assert (step_length(before), step_length(free)) == (90_002, 60_002)
+    assert [step_length(settled(before, free, end, KNOWN)) for end in ENDS] == [60_002] * 3

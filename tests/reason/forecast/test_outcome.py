@@ -110,6 +110,8 @@ def test_no_forecast_goes_beyond_the_bounds_of_the_diagnosis(rules: ForecastRule
     assert [one.finding for one in found.capped_by] == ["communication"]
     assert sum(row.delta_ns for row in categories_of(replays.now, found)) == -12 * MS
     assert [one.likely_ns for one in steps_of(replays.now, found)] == [68 * MS]
+    # where the mean of all steps is 1.2 of that of the replayed ones, a bound of 12 of all is 10 of these
+    assert Replays(graph(), rules, stretch=Fraction(6, 5)).after([capped]).span.likely == 70 * MS
     asked_by_a_finding = question("other", "role = 'transport'", bounds={"COM-EXPOSED": 12 * MS})  # a fix may do more than it asks for
     assert replays.after([asked_by_a_finding]).span.likely == 50 * MS
 
