@@ -14,7 +14,7 @@ import polars as pl
 
 from diagnose.knowledge.buckets import Buckets
 from diagnose.knowledge.taxonomy import Mark, Taxonomy
-from diagnose.model.vocabulary import COMM_KINDS, DENSE_GEMM, DISPATCH, ELEMENTWISE, ROUTER
+from diagnose.model.vocabulary import ATTENTION, COMM_KINDS, DENSE_GEMM, DISPATCH, ELEMENTWISE, ROUTER
 
 EDGE = 255  # in place of a sign: nothing more in that direction
 GENERIC = ("elementwise", "layout", "reduce", "sort", "gather", "softmax", "random", "router", "copy", "tail")
@@ -63,7 +63,7 @@ def facts_of(verdicts: pl.DataFrame, taxonomy: Taxonomy) -> pl.DataFrame:
     """One row per verdict: what the rules ask about an operation, and its sign."""
     markers = {family.id: family.marker for family in taxonomy.families if family.marker is not None}
     hinted = [family.id for family in taxonomy.families if family.phase is not None]
-    ways = {way: [family.id for family in taxonomy.families if family.phase == way] for way in ("forward", "backward")}
+    attend = [family for family in taxonomy.families if family.operation == ATTENTION]  # which is called as its bucket
 
     def marked(*marks: Mark) -> pl.Expr:
         return pl.col("family").is_in(taxonomy.marked(*marks))
@@ -116,8 +116,8 @@ def facts_of(verdicts: pl.DataFrame, taxonomy: Taxonomy) -> pl.DataFrame:
         marked("biased_product").alias("biased"),
         (pl.col("decided_by").is_in(["name", "operator"]) & (role == "compute")).alias("by_place"),  # nothing says whose layer it is
         pl.col("decided_by").is_in(["module", "operator"]).alias("ranged"),
-        ((operation == "attention") & family.is_in(ways["forward"])).alias("attends_ahead"),
-        ((operation == "attention") & family.is_in(ways["backward"])).alias("attends_back"),
+        family.is_in([one.id for one in attend if one.phase == "forward"]).alias("attends_ahead"),
+        family.is_in([one.id for one in attend if one.phase == "backward"]).alias("attends_back"),
     )
 
 
