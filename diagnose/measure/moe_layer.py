@@ -59,7 +59,7 @@ def moe_layer(inside: pl.DataFrame, classes: pl.DataFrame) -> tuple[LayerPass, .
     phased = told.with_columns(
         phase.fill_null(phase.forward_fill().over("index")).fill_null(phase.backward_fill().over("index")).alias("phase")
     )
-    solo = alone(inside)
+    solo = _alone(inside)
     found: list[LayerPass] = []
     for name in ("forward", "recompute", "backward", None):
         mine = phased.filter(pl.col("phase").eq_missing(pl.lit(name, dtype=pl.String)))
@@ -133,14 +133,14 @@ def _longest_pause(rows: list[tuple[int, int, str]], begin: int, end: int) -> in
     return best
 
 
-def alone(inside: pl.DataFrame) -> pl.DataFrame:
+def _alone(inside: pl.DataFrame) -> pl.DataFrame:
     """Stretches (start, end), disjoint and sorted, in which operations of one bucket and role ran, and no other."""
     kinds = inside.select("start", "end", pl.struct("bucket", "role").rank("dense").cast(pl.Int64).sub(1).alias("bit"))
     return sweep(kinds).filter((pl.col("mask") > 0) & (pl.col("mask") & (pl.col("mask") - 1) == 0)).select("start", "end")
 
 
 def _mean(ops: pl.DataFrame, phase: str | None, solo: pl.DataFrame) -> LayerPass:
-    """One pass, averaged over those of all steps; `solo` as `alone` gives it."""
+    """One pass, averaged over those of all steps; `solo` as `_alone` gives it."""
     steps = ops["index"].n_unique()
     backward = phase == "backward"
     named = ops.with_columns(pl.col("part").replace(_MIRROR)) if backward else ops

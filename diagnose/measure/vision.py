@@ -10,7 +10,6 @@ from __future__ import annotations
 import polars as pl
 
 from diagnose.document.device import VisionPart, VisionPass
-from diagnose.measure.moe_layer import alone
 from diagnose.model.intervals import covered, merge
 from diagnose.model.vocabulary import PHASES, VISION_ENCODER, Phase
 
@@ -33,25 +32,26 @@ def vision_encoder(inside: pl.DataFrame, classes: pl.DataFrame, steps: int) -> t
         .filter(mine)
         .join(classes.select("class_id", "operation"), on="class_id", how="left", maintain_order="left")
     )
-    solo = alone(inside)
+    others = merge(inside.filter(~mine))
     phases = ((phase, ops.filter(pl.col("phase").cast(pl.String).eq_missing(pl.lit(phase, dtype=pl.String)))) for phase in (*PHASES, None))
-    return tuple(_pass(phase, part, solo, steps) for phase, part in phases if not part.is_empty())
+    return tuple(_pass(phase, part, others, steps) for phase, part in phases if not part.is_empty())
 
 
-def _pass(phase: Phase | None, ops: pl.DataFrame, solo: pl.DataFrame, steps: int) -> VisionPass:
-    """The encoder's operations of one phase, per step; `solo` as `alone` gives it."""
+def _pass(phase: Phase | None, ops: pl.DataFrame, others: pl.DataFrame, steps: int) -> VisionPass:
+    """The encoder's operations of one phase, per step; `others`: when anything else ran."""
     pieces = merge(ops, ["index"])
     length = (pl.col("end") - pl.col("start")).sum().alias("busy_ns")
+    busy_ns = int(pieces.select(length).item())
     busy = merge(ops, ["operation", "index"]).group_by("operation").agg(length)
     parts = ops.group_by("operation").len("kernels").join(busy, on="operation").sort("busy_ns", "operation", descending=[True, False])
     return VisionPass(
         phase=phase,
         kernels=round(ops.height / steps, 1),
-        busy_ns=round(pieces.select(length).item() / steps),
-        alone_ns=round(int(covered(pieces, solo).sum()) / steps),
+        busy_ns=round(busy_ns / steps),
+        alone_ns=round((busy_ns - int(covered(pieces, others).sum())) / steps),
         idle_ns=round(int(ops["pause"].sum()) / steps),
         parts=tuple(
-            VisionPart(operation=operation, kernels=round(kernels / steps, 1), busy_ns=round(busy_ns / steps))
-            for operation, kernels, busy_ns in parts.select("operation", "kernels", "busy_ns").iter_rows()
+            VisionPart(operation=operation, kernels=round(kernels / steps, 1), busy_ns=round(ran_ns / steps))
+            for operation, kernels, ran_ns in parts.select("operation", "kernels", "busy_ns").iter_rows()
         ),
     )
