@@ -93,8 +93,8 @@ def _check(raw: RawTable, ledger: Ledger, *, devices_known: bool) -> tuple[pl.Da
             frame, ledger = frame.filter(~stray), ledger.note("stray_row", raw.table, n_stray)
     if raw.schema == "ops" and devices_known and (nowhere := frame["device"].null_count()):
         frame, ledger = frame.filter(pl.col("device").is_not_null()), ledger.note("no_device", raw.table, nowhere)
-    if raw.schema == "ops" and len(endless := _endless(frame)):
-        frame, ledger = frame.filter(~pl.int_range(pl.len()).is_in(endless.implode())), ledger.note("endless_row", raw.table, len(endless))
+    if raw.schema == "ops" and (n_endless := int((endless := _endless(frame)).sum())):
+        frame, ledger = frame.filter(~endless), ledger.note("endless_row", raw.table, n_endless)
     if raw.schema in _UNIQUE and not (repeated := _repeated(frame)).is_empty():
         frame, ledger = (
             frame.filter(~pl.int_range(pl.len()).is_in(repeated.implode())),
@@ -108,27 +108,31 @@ def _stray(frame: pl.DataFrame, schema: str) -> pl.Series:
     start, end = ("start", "end") if schema in _SPANS else ("time", "time")
     bounds = [time for time in (frame[start].min(), frame[start].max(), frame[end].max()) if isinstance(time, int)]
     if not bounds or max(bounds) - min(bounds) <= _DAY_NS:
-        return pl.repeat(value=False, n=frame.height, eager=True)
+        return _none(frame)
     middle = int(frame[start].median() or 0)  # type: ignore[arg-type]
     low, high = max(middle - _DAY_NS, -(1 << 63)), min(middle + _DAY_NS, (1 << 63) - 1)
     return ((frame[start] < low) | (frame[start] > high) | (frame[end] > high)).fill_null(value=False)
 
 
 def _endless(frame: pl.DataFrame) -> pl.Series:
-    """Numbers of the rows whose end can't be one.
+    """Which rows have an end that can't be one.
 
     They would last beyond the last start by more than all starts lie apart, and others began on their stream meanwhile, which runs one
     after the other. Nodes of graphs may run beside each other.
     """
     first, last = frame["start"].min(), frame["start"].max()
     if not isinstance(first, int) or not isinstance(last, int):
-        return pl.Series([], dtype=pl.UInt32)
+        return _none(frame)
     is_late = frame["end"] > min(2 * last - first, (1 << 63) - 1)
     if not is_late.any():
-        return pl.Series([], dtype=pl.UInt32)
+        return _none(frame)
     followed = pl.col("start") < pl.col("start").max().over("rank", "device", "stream")
-    bad = pl.col("graph_node").is_null() & pl.lit(is_late) & followed
-    return frame.select(bad.fill_null(value=False)).to_series().arg_true()
+    return frame.select((pl.col("graph_node").is_null() & pl.lit(is_late) & followed).fill_null(value=False)).to_series()
+
+
+def _none(frame: pl.DataFrame) -> pl.Series:
+    """No row of a table, as a mask."""
+    return pl.repeat(value=False, n=frame.height, eager=True)
 
 
 def _repeated(frame: pl.DataFrame) -> pl.Series:
