@@ -26,7 +26,7 @@ from diagnose.knowledge.conditions import Condition, ConditionError, Expression,
 from diagnose.knowledge.data import OWN_TABLES, Strict
 from diagnose.knowledge.effects import SELECT_COLUMNS, EffectSpec, Select
 from diagnose.knowledge.relevance import Relevance
-from diagnose.knowledge.settings import JobSettings, SettingSpec, load_job_settings
+from diagnose.knowledge.settings import JobSettings, Numerics, SettingSpec, load_job_settings
 from diagnose.knowledge.walls import VERDICT_COLUMNS, Severity, Walls
 from diagnose.model.vocabulary import CAPTURE, COMM_KINDS, Cause, FactValue, Level, Outcome, Status, Topic, Wall
 
@@ -642,10 +642,10 @@ def _digest(sources: Sequence[_Source]) -> str:
     return digest.hexdigest()
 
 
-def changes_numerics(spec: FixSpec, book: Rulebook) -> bool:
-    """Whether a fix is about what is computed (precision, routing, data): its first setting is marked so."""
+def changes_numerics(spec: FixSpec, book: Rulebook) -> Numerics | None:
+    """If a fix is about how exactly is computed, or what is trained (model, batch, routing, update): by the mark of its first setting."""
     first = next((one.setting for one in spec.changes if one.setting is not None), None)
-    return first is not None and book.settings[first].numerics
+    return book.settings[first].numerics if first is not None else None
 
 
 def platform_of(gpu_name: str | None, platforms: Platforms) -> str | None:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from diagnose.knowledge.data import WrongDataError, checked, converted, packaged
 
 SettingType = Literal["int", "float", "bool", "text", "list", "version"]
+Numerics = Literal["precision", "training"]
 KeysAre = Literal["dotted", "flags", "options"]
 Scalar = int | float | bool | str
 DTYPES: Mapping[str, pl.DataType] = {
@@ -78,7 +79,7 @@ class SettingSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     presets: dict[str, dict[str, Scalar]] = {}
     derive: str | None = None
     derive_is_default: bool = False
-    numerics: bool = False
+    numerics: Numerics | None = None
     scalar: bool = False
     expression: bool = False
     nested: bool = False

@@ -127,7 +127,7 @@ class FixReader:
             phase=spec.phase,
             step=spec.step,
             unknown=() if verdicts.state == "already_on" else tuple(self._unknown(spec, verdicts)),
-            numerics=changes_numerics(spec, self.context.rulebook),
+            numerics=changes_numerics(spec, self.context.rulebook) is not None,
         )
 
     def _published(self, spec: FixSpec) -> tuple[Expected, ...]:
@@ -351,8 +351,9 @@ def _order(finding: Finding, rulebook: Rulebook, first: WallBound | None) -> tup
     unbounded = bound is None and isinstance(rule.severity, str) and not note
     ahead = False
     if first is not None and first.wall != fallback and level < _LEVELS["low"] and not unbounded and not note:
-        chosen = bool(finding.fixes) and finding.fixes[0].numerics  # won only by another training: no loss of this one
-        ahead = first.wall in {of, finding.wall} or ((bound or 0) > known(first) and not chosen)
+        fix = rulebook.fixes[finding.fixes[0].id] if finding.fixes else None
+        another = fix is not None and changes_numerics(fix, rulebook) == "training"  # what another training wins is no loss of this one
+        ahead = first.wall in {of, finding.wall} or ((bound or 0) > known(first) and not another)
     return (
         not (rule.cause is not None and rule.cause.outranks),
         note,

@@ -57,6 +57,11 @@ def test_what_only_another_training_wins_is_no_larger_loss_than_the_target_wall(
     assert found.index("compute-vision-encoder-heavy") > found.index("host-launch-starved")
 
 
+def test_precision_that_wins_more_than_the_target_wall_goes_first() -> None:
+    found = ids(**{**HOST, **CHAINS}, host_gap_excess_ns=4_000_000, fp32_product_busy_ns=60_000_000)
+    assert found.index("compute-fp32-products") < found.index("host-launch-starved")
+
+
 @for_each("frozen, found, fix", (True, "compute-frozen-vision-backward", "VLM-13"), (False, "compute-vision-encoder-heavy", "VLM-01"))
 def test_a_frozen_tower_with_a_backward_pass_is_not_told_to_be_frozen(*, frozen: bool, found: str, fix: str) -> None:
     on = job({"model.freeze_vision_model": frozen})
