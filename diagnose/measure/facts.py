@@ -40,6 +40,7 @@ def feature_facts(one: DeviceMeasure, communication: Sequence[Communication], fe
         "fused_router_kernels_per_step": _kernels_of(one, features["fused_router"], ROUTER),
         "fused_permutation_kernels_per_step": _kernels_of(one, features["fused_permutation"], DISPATCH),
         "padding_kernels_per_step": _kernels_of(one, features["row_padding"], DISPATCH),
+        "foreach_update_kernels_per_step": _kernels_of(one, features["foreach_update"], OPTIMIZER),
         "fused_exchange_kernels_per_step": _kernels_of(one, features["fused_exchange"], EXPERT_GEMM),
         "permutation_kernels_per_step": _per_step(one, one.usage.names.filter(packing)),  # fused or not
     }

@@ -308,8 +308,12 @@ def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> Non
     assert matching(KNOWLEDGE.features["row_padding"], [*padding, *fused, "constant_pad_nd", "pad_sequences"]) == set(padding)
     hidden = ["mega_moe_kernel", "dispatch_gemm_combine_kernel"]
     assert matching(KNOWLEDGE.features["fused_exchange"], [*hidden, "fused_moe_kernel", "deep_ep::intranode::dispatch<8>"]) == set(hidden)
+    foreach = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::TensorListMetadata<{}>, at::native::{}<float, 1, 1, 0>>"
+    parts = [foreach.format(2, "BinaryOpListAlphaFunctor"), foreach.format(4, "PointwiseOpScalarListFunctor")]
+    fused = [foreach.format(4, "FusedAdamMathFunctor"), foreach.format(1, "LpNormFunctor"), foreach.format(2, "CopyFunctor")]
+    assert matching(KNOWLEDGE.features["foreach_update"], [*parts, *fused]) == set(parts)
     assert set(KNOWLEDGE.features) == {
-        "narrow_gemm", "fp4_gemm", "narrow_reduction", "wide_reduction", "fused_exchange", "wide_gemm", "fused_router", "fused_permutation", "row_padding", "lost_events", "out_of_memory",
+        "narrow_gemm", "fp4_gemm", "narrow_reduction", "wide_reduction", "fused_exchange", "wide_gemm", "fused_router", "fused_permutation", "row_padding", "foreach_update", "lost_events", "out_of_memory",
         "hierarchical_groups", "context_groups", "fp32_product", "cast", "python", "training", "megatron",
     }  # fmt: skip
 

@@ -37,6 +37,12 @@ def test_the_router_is_to_pad_where_kernels_do_and_what_is_not_fused_goes_first(
     assert first_fixes("compute-packing-overhead", on, **{**H100, **packed, **kernels, "has_experts": True}) == first
 
 
+@for_each("kernels, foreach, fused", (24, 20, False), (24, 8, True), (900, 0, False))
+def test_an_update_that_is_fused_already_is_told_from_loops_and_foreach(kernels: int, foreach: int, *, fused: bool) -> None:
+    update = {"optimizer_busy_ns": 20_000_000, "optimizer_kernels_per_step": kernels, "foreach_update_kernels_per_step": foreach}
+    assert ("CMP-17" not in first_fixes("compute-optimizer-heavy", None, **update)) is fused
+
+
 @for_each("batches, long_steps, first", (None, 2, "HOST-03"), (None, None, "HOST-11"), (3_000_000, 2, "HOST-03"), (9_000_000, 2, "HOST-10"))
 def test_long_stalls_where_batches_are_fetched_are_the_loader_s_first(batches: int | None, long_steps: int | None, first: str) -> None:
     pauses: dict[str, FactValue] = {**HOST, "host_gap_excess_ns": 10_000_000, "batch_pauses_ns": batches, "long_steps_n": long_steps}
