@@ -153,9 +153,9 @@ def foreseen(
 ) -> tuple[tuple[PlanStep, ...], StepForecast | None]:
     """The steps of a plan with the mean step after each and all before it (of an alternative: in the place of its own), and after all.
 
-    Of alternatives the one goes first that is better at its worst than the first at its best, or that wins where the first does not. A fix
-    that can't be had with those before it, or whose effect is not known, has no forecast, with the reason. One that wins nothing goes
-    behind all others, and is asked once more there: what it shortens may be waited for only after them. `asked` gives the question of a
+    Of alternatives the first goes first that none is surely better than (at its worst than it at its best). A fix that can't be had with
+    those before it, or whose effect is not known, has no forecast, with the reason. One that wins nothing goes behind all others, and is
+    asked once more there: what it shortens may be waited for only after them. `asked` gives the question of a
     fix.
     """
     groups = _alternatives(steps)
@@ -249,24 +249,25 @@ def _raised(step: PlanStep, best: int, now: int) -> PlanStep:
 
 
 def _best_first(group: Sequence[PlanStep]) -> list[PlanStep]:
-    """Alternatives with the one first that is better at its worst than the first is at its best, where it can be had as surely.
+    """Alternatives in their order, but for one before which none is surely better: better at its worst than that one at its best.
 
-    Where the first wins nothing, any that likely wins is better.
+    It has to be had as surely as what it passes. Where the first wins nothing, any that likely wins is better.
     """
-    first, *others = group
-    if first.forecast is None and first.no_forecast != WINS_NOTHING:
+    best, *others = group
+    if best.forecast is None and best.no_forecast != WINS_NOTHING:
         return list(group)
-    limit = None if first.forecast is None else first.forecast.low_ns
-    better = [
-        (one.forecast.likely_ns, place)
-        for place, one in enumerate(others)
-        if one.forecast is not None and (limit is None or one.forecast.high_ns < limit) and one.state in (first.state, "applicable")
-    ]
-    if not better:
+    while (better := next((one for one in others if _surely_better(one, best)), None)) is not None:
+        best = better
+    if best is group[0]:
         return list(group)
-    best = others[min(better)[1]]
     rest = [structs.replace(one, instead_of=best.fix) for one in group if one is not best]
     return [structs.replace(best, instead_of=None), *rest]
+
+
+def _surely_better(one: PlanStep, than: PlanStep) -> bool:
+    if one.forecast is None or one.state not in (than.state, "applicable"):
+        return False
+    return than.forecast is None or one.forecast.high_ns < than.forecast.low_ns
 
 
 def forecast_of(replays: Replays, questions: Sequence[Question]) -> StepForecast:
