@@ -581,3 +581,11 @@ def test_nothing_is_said_to_be_absent_where_kernels_have_no_names() -> None:
     for other, is_told in ((0.0, True), (0.9, False)):
         facts = {**document.facts, "other_share": Fact(value=other, unit="share", status="measured")}
         assert ("communication (none)" in answer.plan(structs.replace(document, walls=walls, facts=facts)).not_worth) is is_told
+
+
+def test_a_wall_that_a_step_of_the_plan_is_for_is_not_said_to_bring_little(demo: Diagnosis) -> None:
+    small = structs.replace(demo, walls=tuple(structs.replace(wall, share=0.01) for wall in demo.walls))
+    planned = {step.finding for step in small.plan}
+    answered = {finding.wall for finding in small.findings if finding.id in planned}
+    assert answered == {"communication"}
+    assert answer.plan(small).not_worth.startswith("memory (at most 1.0 %), CPU overhead (at most 1.0 %)")

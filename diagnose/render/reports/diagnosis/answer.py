@@ -562,18 +562,20 @@ def _blocked(document: Diagnosis) -> Iterator[str]:
 
 
 def _not_worth(document: Diagnosis) -> str:
-    """Walls that bring little here, and fixes that are on already, in one line."""
+    """Walls that bring little here and that no step is for, and fixes that are on already, in one line."""
     if document.verdict.target_wall is None:
         return ""
+    planned = {step.finding for step in document.plan}
+    answered = {finding.wall for finding in document.findings if finding.id in planned}
     low = [
         f"{words.wall_in_text(wall.wall)} ({f'at most {units.percent(wall.share)}' if wall.share else 'none'})"
         for wall in document.walls
         if words.VOCABULARY.is_ceiling(wall.wall)
+        and wall.wall not in answered
         and wall.share is not None
         and wall.share < LITTLE
         and (wall.share or not lost.is_hidden(document))
     ]
-    planned = {step.finding for step in document.plan}
     on = {fix.id: fix.title for finding in document.findings if finding.id in planned for fix in finding.fixes if fix.state == "already_on"}
     return "; ".join([*([", ".join(low)] if low else []), *([f"on already: {', '.join(on)}"] if on else [])])
 
