@@ -236,8 +236,6 @@ def test_vision_models_are_vision_and_checkpoints_recompute(real_traces: Path, t
 @pytest.fixture(scope="module")
 def demos(tmp_path_factory: pytest.TempPathFactory, taxonomy: Taxonomy) -> tuple[Labelled, Labelled]:
     packed = DEMO / "demo.sqlite.gz"
-    if not packed.is_file():
-        pytest.skip("the demo traces are not built")
     plain = tmp_path_factory.mktemp("demo") / "demo.sqlite"
     plain.write_bytes(gzip.decompress(packed.read_bytes()))
     return labelled(DEMO / "demo.pt.trace.json.gz", taxonomy), labelled(plain, taxonomy)
