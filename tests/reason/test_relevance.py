@@ -3,6 +3,8 @@
 Fixes of another kind of program are not offered, a framework's settings only where it is known, and findings stand by what takes the step.
 """
 
+import re
+
 from diagnose.document.diagnosis import Fix
 from diagnose.knowledge.rulebook import GENERAL
 from diagnose.model.vocabulary import FactValue
@@ -255,3 +257,10 @@ def test_a_dispatcher_is_named_in_torchtitan_s_own_key_and_its_default_is_known(
         written = {change.key: change.to for change in fix.changes if change.framework == "torchtitan"}
         assert written == {"parallelism.expert_parallel_comm_backend": backend}
     assert reader.fix(BOOK.fixes["COM-26"]).state == "blocked"  # the default is all-to-all, so nothing fell back
+
+
+def test_what_needs_experts_is_offered_to_models_with_experts_alone() -> None:
+    needing = {
+        key for key, fix in BOOK.fixes.items() if any(re.fullmatch("job_num_moe_experts >=? [12]", need.condition) for need in fix.needs)
+    }
+    assert {"HOST-01", "HOST-15"} <= needing <= set(PROGRAMS["experts"].fixes)
