@@ -79,7 +79,7 @@ def clip(frame: pl.DataFrame, start: int, end: int) -> pl.DataFrame:
 
 def length_until(disjoint: pl.DataFrame, moments: pl.Series) -> pl.Series:
     """How much of disjoint, sorted intervals lies before each moment."""
-    if disjoint.is_empty():
+    if disjoint.is_empty() or moments.is_empty():
         return moments * 0
     lengths = (disjoint["end"] - disjoint["start"]).cum_sum()
     begun = disjoint["start"].search_sorted(moments, side="right").cast(pl.Int64) - 1
@@ -98,6 +98,8 @@ def overlaps(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
 
     Result columns: left, right (row numbers, UInt32), start, end of the common part; sorted by right, then left.
     """
+    if left.is_empty() or right.is_empty():
+        return pl.DataFrame(schema={"left": pl.UInt32, "right": pl.UInt32, "start": pl.Int64, "end": pl.Int64})
     low = left["end"].search_sorted(right["start"], side="right")
     high = left["start"].search_sorted(right["end"], side="left")
     pairs = (
