@@ -497,7 +497,7 @@ def _busy(inside: pl.DataFrame, windows: pl.DataFrame, traits: Mapping[str, pl.S
     }
     parts = []
     for name, condition in subsets.items():
-        common = overlaps(merge(inside.filter(condition)), windows)
+        common = overlaps(merge(inside.select(pl.col("start", "end").filter(condition))), windows)
         timed = pl.DataFrame({"index": windows["index"].gather(common["right"]), name: common["end"] - common["start"]})
         parts.append(timed.group_by("index").sum())
     return per_window(windows, *parts).fill_null(0)
