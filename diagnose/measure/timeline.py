@@ -81,7 +81,7 @@ def timeline(
     ops = kept_operations(own, (start, end))
     return replace(
         thinned,
-        packed=_packed(whole(own, named, (start, end), trace)),
+        packed=_packed(whole(ops, named, start, trace, omitted=own.height - ops.height)),
         packed_host=_packed(host_columns(ops, ranges, (start, end), trace, rank)),
         spans=spans(ops, pieces, work, classes, start),
     )
@@ -144,13 +144,11 @@ def kept_operations(own: pl.DataFrame, window: tuple[int, int]) -> pl.DataFrame:
     return cut.sort(pl.col("start") - pl.col("end"), "start", "op").head(WHOLE).sort("start", "end", "op")
 
 
-def whole(own: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int], trace: Trace) -> TimelineColumns:
+def whole(ops: pl.DataFrame, pieces: pl.DataFrame, begin: int, trace: Trace, *, omitted: int) -> TimelineColumns:
     """The operations of a step one by one, and what was without compute.
 
-    `own`: rows of `inside`. `pieces`: start, end, cause, producer.
+    `ops`: as `kept_operations` gives them. `pieces`: start, end, cause, producer. `begin`: of the step. `omitted`: operations left out.
     """
-    begin, _ = window
-    ops = kept_operations(own, window)
     names, numbers = _numbered(ops["name_id"], _ranges(ops, trace), trace.names["text"])
     streams, stream = _places(ops["stream"])
     buckets, bucket = _places(ops["bucket"].cast(pl.String))
@@ -175,7 +173,7 @@ def whole(own: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int], trac
         gap_blocked_by=tuple(
             gaps.select(pl.col("producer").alias("op")).join(place, on="op", how="left", maintain_order="left")["place"].to_list()
         ),
-        omitted=own.height - ops.height,
+        omitted=omitted,
     )
 
 

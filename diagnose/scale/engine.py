@@ -226,7 +226,8 @@ def prepare(
     both = (*(job.rules if job else ()), *map(Path, rules))
     own = tuple(dict.fromkeys(both))  # named in both places: read once; one id in two files is refused
     wanted = step_range or (job.step_range if job else None)
-    _check_pattern(wanted)
+    if wanted is not None:
+        _check_pattern(wanted)
     knowledge = load_knowledge(own)
     absent = frozenset[CommKind]()
     if job is not None:
@@ -254,10 +255,10 @@ def for_inputs(prepared: Prepared, inputs: int) -> Settings:
     return replace(prepared.settings, replay=inputs <= most.ranks, most=most)
 
 
-def _check_pattern(step_range: str | None) -> None:
+def _check_pattern(step_range: str) -> None:
     """Raise UsageError unless the user's pattern for step ranges is a regular expression of the kind that polars takes."""
     try:
-        pl.select(pl.lit("").str.contains(step_range or ""))
+        pl.select(pl.lit("").str.contains(step_range))
     except pl.exceptions.ComputeError as error:
         raise UsageError(
             f"The step range {step_range!r} is no regular expression: {' '.join(str(error).split())[:200]}",
