@@ -217,8 +217,8 @@ def compare(
     runs, where these do not measure it. Raises the errors of `diagnose.errors`.
     """
     from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415 - a diagnosis alone needs neither
-    from diagnose.reason.compare import Named  # noqa: PLC0415
-    from diagnose.reason.compare import compare as compare_documents  # noqa: PLC0415
+    from diagnose.reason.compare.runs import Named  # noqa: PLC0415
+    from diagnose.reason.compare.runs import compare as compare_documents  # noqa: PLC0415
 
     def named(runs: OneRun | Sequence[OneRun], job: str | Path | None, otherwise: str) -> list[Named]:
         found = []

@@ -24,8 +24,8 @@ from diagnose.errors import DiagnoseError, InputError
 from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.knowledge.templates import capitalised
 from diagnose.model.statistics import median_with_error, t_quantile
-from diagnose.reason.compare import compare
 from diagnose.reason.compare.outcome import besides
+from diagnose.reason.compare.runs import compare
 from diagnose.render import units
 from diagnose.render.reports.bisection import story
 from diagnose.render.reports.comparison.story import value

@@ -19,8 +19,8 @@ from diagnose.document.files import read_diagnosis
 from diagnose.errors import InputError, OutputError
 from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.model.statistics import median_with_error, t_quantile, transform_of
-from diagnose.reason.compare import compare
 from diagnose.reason.compare.metrics import Samples, place_of
+from diagnose.reason.compare.runs import compare
 
 GOOD, BAD, SKIP = 0, 1, 125
 Say = Callable[[str], None]

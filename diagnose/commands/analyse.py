@@ -115,7 +115,7 @@ def _with_job_beside(traces: tuple[str, ...], job: AnalysedJob, *, quiet: bool) 
     beside = None if job.config is not None or job.no_config else job_beside(traces)
     if beside is None:
         return job
-    from diagnose.job import read_job  # noqa: PLC0415
+    from diagnose.job.read import read_job  # noqa: PLC0415
     from diagnose.knowledge.settings import load_job_settings  # noqa: PLC0415
 
     try:

@@ -58,7 +58,7 @@ def capture(job: Path | None, chosen: Chosen) -> int:
     """
     read: Job | None = None
     if job is not None:
-        from diagnose.job import read_job  # noqa: PLC0415
+        from diagnose.job.read import read_job  # noqa: PLC0415
         from diagnose.knowledge.settings import load_job_settings  # noqa: PLC0415
 
         read = read_job(job, load_job_settings(), command=chosen.job_command)

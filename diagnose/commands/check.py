@@ -9,7 +9,6 @@ import click
 from diagnose.commands.options import PATH, Group, command_option, format_option, option, rules_option, set_option, takes
 from diagnose.commands.output import EXIT_GATE, print_document
 from diagnose.render import Options
-from diagnose.render.report import ANSWER, EVERYTHING
 from diagnose.version import __version__
 
 
@@ -33,10 +32,11 @@ def check(job: Path, checking: Checking) -> int:
     Exits with 1 when something would, with 0 when nothing would (doubtful results alone count as nothing).
     """
     from diagnose.document.diagnosis import Tool  # noqa: PLC0415
-    from diagnose.job import read_job  # noqa: PLC0415
+    from diagnose.job.read import read_job  # noqa: PLC0415
     from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
     from diagnose.knowledge.settings import load_job_settings  # noqa: PLC0415
     from diagnose.reason.checks import check as checked  # noqa: PLC0415
+    from diagnose.render.report import ANSWER, EVERYTHING  # noqa: PLC0415
 
     settings = read_job(job, load_job_settings(), checking.overrides, command=checking.job_command)
     book = load_rulebook(tuple(dict.fromkeys((*settings.rules, *checking.rules))))

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from diagnose.document.diagnosis import Diagnosis
     from diagnose.knowledge.comparison import ComparisonRules
     from diagnose.model.vocabulary import Level
-    from diagnose.reason.compare import Named
+    from diagnose.reason.compare.runs import Named
 
 _refused = partial(UsageError, effect="Nothing was compared.")
 
@@ -192,8 +192,8 @@ def _compare(
     rules = rules or load_comparison_rules(measuring.rules)
     first, second = _named(base, new, asked, measuring, output, rules)
     documents = [run.document for run in (*first, *second)]
-    from diagnose.reason.compare import compare as compared  # noqa: PLC0415
     from diagnose.reason.compare.metrics import side_label  # noqa: PLC0415
+    from diagnose.reason.compare.runs import compare as compared  # noqa: PLC0415
 
     tokens, source = _tokens(question, (first[0].document, second[0].document))
     result = compared(
@@ -287,7 +287,8 @@ def _named(
     base: Sequence[sides.Given], new: Sequence[sides.Given], asked: Sides, measuring: Measuring, output: Output, rules: ComparisonRules
 ) -> tuple[list[Named], list[Named]]:
     """The runs of both sides with their diagnoses. What is given twice is measured once."""
-    from diagnose.reason.compare import Named, baselines  # noqa: PLC0415
+    from diagnose.reason.compare import baselines  # noqa: PLC0415
+    from diagnose.reason.compare.runs import Named  # noqa: PLC0415
 
     notice = None if output.quiet else say
     known: dict[object, Diagnosis] = {}

@@ -111,7 +111,7 @@ def _check_starter(command: Sequence[str]) -> None:
 def _read(job: JobFile) -> Job | None:
     if job.config is None:
         return None
-    from diagnose.job import read_job  # noqa: PLC0415
+    from diagnose.job.read import read_job  # noqa: PLC0415
     from diagnose.knowledge.settings import load_job_settings  # noqa: PLC0415
 
     return read_job(job.config, load_job_settings(), job.overrides)

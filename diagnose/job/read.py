@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from diagnose.errors import JobFileError
+from diagnose.job.derived import derived_from
 from diagnose.job.formats import READERS, accelerate, deepspeed, hugging_face
 from diagnose.job.formats.foreign import program_of, refusal, refuse_foreign, started
 from diagnose.job.formats.overrides import NAME as OVERRIDES
@@ -32,13 +33,11 @@ from diagnose.job.model import (
     Parsed,
     Setting,
     SettingValue,
-    column,
     expected,
     job_error,
     wrong_type,
 )
 from diagnose.job.text import JobText, decoded, parse_overrides
-from diagnose.knowledge import conditions
 from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name, foreign, version_number
 from diagnose.knowledge.strict_yaml import MAX_BYTES
 
@@ -120,7 +119,6 @@ _INTEGER = re.compile(r"-?\d{1,15}")
 _DECIMAL = re.compile(r"-?(\d{1,15}(\.\d{0,15})?|\.\d{1,15})([eE]-?\d{1,2})?")
 _TRUE, _FALSE = frozenset({"1", "t", "true", "y", "yes"}), frozenset({"0", "f", "false", "n", "no"})
 _MAX_ITEMS = 10_000  # no model has more layers; a longer one is a mistake or an attack
-_DERIVE_ROUNDS = 4  # a derived size may need another derived one: expert tensor parallelism, then expert data parallelism
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,17 +160,6 @@ def settle(parsed: Parsed, table: JobSettings, source: str) -> Job:
         unresolved=unresolved,
         misspelt=_misspelt(unknown, aliases, found.keys() | unresolved),
     )
-
-
-def completed(job: Job, *, world_size: int | None) -> Job:
-    """The job with the world size that the trace tells, where the file does not say, and the sizes that follow from it."""
-    if world_size is None or world_size < 1 or "world_size" in job.settings or "world_size" in job.unresolved:
-        return job
-    told = Setting(name="world_size", value=world_size, key="world_size of the trace", source="trace")
-    settings = dict(job.settings) | {"world_size": told}
-    left = frozenset(name for name, spec in job.table.specs.items() if spec.derive_is_default)
-    settings |= _derived(settings, job.unresolved | left, job.table)
-    return replace(job, settings={name: settings[name] for name in job.table.specs if name in settings})
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------
@@ -372,12 +359,12 @@ def _settled(
     if whole:
         settings = _with_defaults(settings, covered, parsed.format, table, derived=defaults == "own")
     # what is a default in the guise of a derivation needs a whole file
-    settings |= _derived(
+    settings |= derived_from(
         settings, unresolved if whole else unresolved | {name for name, spec in specs.items() if spec.derive_is_default}, table
     )
     if whole:
         settings = _with_defaults(settings, covered, parsed.format, table, derived=True)
-        settings |= _derived(settings, unresolved, table)
+        settings |= derived_from(settings, unresolved, table)
     return {name: settings[name] for name in specs if name in settings}
 
 
@@ -408,51 +395,6 @@ def _with_defaults(
             values[name] = value
             result[name] = Setting(name=name, value=value, key="default", source="default")
     return result
-
-
-def _derived(settings: Mapping[str, Setting], unresolved: frozenset[str], table: JobSettings) -> dict[str, Setting]:
-    """Settings that follow from others, where those are known."""
-    known: dict[str, Setting] = {}
-    for _ in range(_DERIVE_ROUNDS):
-        fresh = _derived_once({**settings, **known}, unresolved, table)
-        if not fresh:
-            break
-        known |= fresh
-    return known
-
-
-def _derived_once(settings: Mapping[str, Setting], unresolved: frozenset[str], table: JobSettings) -> dict[str, Setting]:
-    specs, schema = table.specs, table.schema
-    wanted = {
-        name: conditions.compile_expression(spec.derive, "number", schema)
-        for name, spec in specs.items()
-        if spec.derive and name not in settings and name not in unresolved
-    }
-    wanted = {name: expression for name, expression in wanted.items() if not _overflows(expression.names, settings)}
-    values = {f"job_{name}": column(specs[name], item.value) for name, item in settings.items()}
-    read = {one: schema[one] for expression in wanted.values() for one in expression.names}
-    results = conditions.evaluate(list(wanted.values()), conditions.row(values, read))
-    known: dict[str, Setting] = {}
-    for (name, expression), value in zip(wanted.items(), results, strict=True):
-        if value is None or value != value // 1:
-            continue
-        parents = [settings[one.removeprefix("job_")] for one in expression.names if one.removeprefix("job_") in settings]
-        told = [parent for parent in parents if parent.source != "default"]
-        plain = bool(value) if specs[name].type == "bool" else int(value)
-        known[name] = Setting(
-            name=name,
-            value=plain,
-            key=", ".join(dict.fromkeys(part for parent in told for part in parent.shown.split(", "))) or "default",
-            source="read" if told else "default",
-            line=told[0].line if len(told) == 1 else None,
-        )
-    return known
-
-
-def _overflows(names: Sequence[str], settings: Mapping[str, Setting]) -> bool:
-    """Whether the numbers that an expression reads could multiply to more than 64 bits: polars would wrap around in silence."""
-    found = [settings[name.removeprefix("job_")].value for name in names if name.removeprefix("job_") in settings]
-    return math.prod(abs(value) + 1 for value in found if isinstance(value, int)) >= 2**62
 
 
 def _combine(name: str, spec: SettingSpec, values: list[_Candidate], source: str) -> Setting:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from diagnose.document.diagnosis import JobProblem, JobSize
 from diagnose.job import flops
+from diagnose.job.derived import completed
 from diagnose.job.layout import layers_of, stages_of
 from diagnose.job.model import Job
-from diagnose.job.read import completed
 from diagnose.model.vocabulary import CommKind
 
 _Value = int | float | str | None

@@ -282,6 +282,8 @@ _KEYS: Mapping[str, frozenset[str]] = {
     "playbook": frozenset({"changes"}),
     "buckets": frozenset({"families", "contexts", "groups"}),
 }
+_CHECKS = "checks/"
+_ID, _CHECK_ID = re.compile(rb"\Aid: (\S+)"), re.compile(rb"^([a-z0-9][\w-]*):", re.MULTILINE)
 _PLACE = re.compile(r"^(?P<start>[a-z_]+(?:[.\[][\w.\[\]]*)?): |at `\$\.?(?P<end>[^`]*)`")
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
@@ -347,11 +349,34 @@ class _OnDemand(dict[tuple[str, Kind], Expression]):
         return self[key]
 
 
+class _Later(Mapping[str, _T]):
+    """Entries by id, each read from its file when it is first asked for: a run needs few of the fixes, and hardly ever a check."""
+
+    def __init__(self, files_of: Mapping[str, _Source], kind: type[_T]) -> None:
+        self._files = files_of
+        self._kind = kind
+        self._read: dict[str, _T] = {}
+
+    def __getitem__(self, key: str) -> _T:
+        if key not in self._read:
+            self._read |= _entries(self._files[key], self._kind)
+        return self._read[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._files
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
 def load_rulebook(extra: Sequence[Path] = (), *, check: bool = False) -> Rulebook:
     """The built-in rules and those in `extra`: folders laid out like trace_rules, or single files with one rule or one fix.
 
     What has the id of a built-in rule or fix replaces it. Names, templates and expressions of all are checked where there are own ones, or
-    with `check`; without, an expression is compiled when it is first asked for. Raises RuleFileError.
+    with `check`; without, expressions, fixes and checks are read when they are first asked for. Raises RuleFileError.
     """
     return _load(tuple(source for path in extra for source in _extra_sources(path)), check=check or bool(extra))
 
@@ -366,19 +391,13 @@ def _load(extra: tuple[_Source, ...], *, check: bool) -> Rulebook:
     buckets = load_buckets(by_label["buckets.yaml"].data)
     job = load_job_settings()
     schema = {name: UNIT_TYPES[spec.unit] for name, spec in facts.items()} | dict(job.schema)
-    rules: dict[str, tuple[str, Rule]] = {}
-    fixes: dict[str, tuple[str, FixSpec]] = {}
-    checks: dict[str, tuple[str, CheckSpec]] = {}
-    for group in (built_in, extra):
-        rules |= _collect(group, "rules/", Rule)
-        fixes |= _collect(group, "playbook/", FixSpec)
-        checks |= _collect(group, "checks/", CheckSpec)
+    rules = _collect(built_in, "rules/", Rule) | _collect(extra, "rules/", Rule)
     book = Rulebook(
         facts=facts,
         job=job,
         rules={key: rule for key, (_, rule) in sorted(rules.items())},
-        fixes={key: fix for key, (_, fix) in sorted(fixes.items())},
-        checks={key: check for key, (_, check) in checks.items()},
+        fixes=_Later(dict(sorted(_ids(built_in, "playbook/"))), FixSpec),
+        checks=_Later(dict(_ids(built_in, _CHECKS)), CheckSpec),
         walls=walls,
         relevance=relevance,
         buckets=buckets,
@@ -387,8 +406,16 @@ def _load(extra: tuple[_Source, ...], *, check: bool) -> Rulebook:
         expressions=_OnDemand({**schema, **VERDICT_COLUMNS}),
         sha256=_digest(built_in + extra),
     )
-    texts = {source.label: source.data for source in (*built_in, *extra)}
-    return _checked(book, rules, fixes, checks, texts) if check else book
+    if not check:
+        return book
+    fixes = _collect(built_in, "playbook/", FixSpec) | _collect(extra, "playbook/", FixSpec)
+    checks = _collect(built_in, _CHECKS, CheckSpec) | _collect(extra, _CHECKS, CheckSpec)
+    book = replace(
+        book,
+        fixes={key: fix for key, (_, fix) in sorted(fixes.items())},
+        checks={key: one for key, (_, one) in checks.items()},
+    )
+    return _checked(book, rules, fixes, checks, {source.label: source.data for source in (*built_in, *extra)})
 
 
 def _checked(
@@ -509,14 +536,26 @@ def _collect(sources: Sequence[_Source], part: str, kind: type[_T]) -> dict[str,
     """Entries of one layer by id; two with the same id are an error. A file of checks maps ids to several."""
     found: dict[str, tuple[str, _T]] = {}
     for source in (one for one in sources if one.label.startswith(part)):
-        several = part == "checks/"
-        entries = _parse(source, dict[str, kind]) if several else {getattr(entry := _parse(source, kind), "id", ""): entry}  # type: ignore[valid-type]
-        for key, entry in entries.items():
+        for key, entry in _entries(source, kind).items():
             if key in found:
-                where, data = ("", None) if several else ("id: ", source.data)
+                where, data = ("", None) if part == _CHECKS else ("id: ", source.data)
                 raise rule_error(source.label, f"{where}the id {key} stands already in {found[key][0]}", data)
             found[key] = (source.label, entry)
     return found
+
+
+def _entries(source: _Source, kind: type[_T]) -> dict[str, _T]:
+    """The entries of one file by id: one, or the several of a file of checks."""
+    if source.label.startswith(_CHECKS):
+        return _parse(source, dict[str, kind])  # type: ignore[valid-type]
+    entry = _parse(source, kind)
+    return {getattr(entry, "id", ""): entry}
+
+
+def _ids(sources: Sequence[_Source], part: str) -> Iterator[tuple[str, _Source]]:
+    """The ids in the program's own files of one layer, by how these are written, each with its file."""
+    key = _CHECK_ID if part == _CHECKS else _ID
+    return ((found.decode(), source) for source in sources if source.label.startswith(part) for found in key.findall(source.data))
 
 
 def _check_check(book: Rulebook, units: Mapping[str, str], label: str, key: str, check: CheckSpec) -> None:

@@ -181,16 +181,15 @@ class _Builder:
 
     def _add(self, value: Any, size: int, event: yaml.Event) -> None:
         """Put a finished value where it belongs: into the list or map that is open, as a key of it, or at the top."""
-        line = _line(event)
         if not self.open:
             self.root.append(value)
             return
         above = self.open[-1]
         if isinstance(above.value, dict) and not above.has_key:
-            self._key(above, value, line)
+            self._key(above, value, _line(event))
             return
         if value is _Merge:
-            raise YamlError(f"line {line}: could not determine a constructor for the tag {_MERGE!r}")
+            raise YamlError(f"line {_line(event)}: could not determine a constructor for the tag {_MERGE!r}")
         above.size += size
         if isinstance(above.value, list):
             above.value.append(value)
@@ -198,7 +197,7 @@ class _Builder:
         if above.key is _Merge:
             maps = value if isinstance(value, list) else [value]
             if not all(isinstance(one, dict) for one in maps):
-                raise YamlError(f"line {line}: expected a mapping or list of mappings for merging")
+                raise YamlError(f"line {_line(event)}: expected a mapping or list of mappings for merging")
             above.merged.extend(maps)
         else:
             above.value[above.key] = value

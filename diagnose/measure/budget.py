@@ -198,7 +198,7 @@ def step_times(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame:
 
 def totals(work: pl.DataFrame, ran: Concurrency, origin_ns: int) -> dict[str, int]:
     """Figures of one device's whole capture, by the fields of the document's `Totals`. `origin_ns`: the file's clock at the trace's 0."""
-    kernels = work.filter(pl.col("kind") == "kernel")
+    kernels = work.select(pl.col("start", "end").filter(pl.col("kind") == "kernel"))
     return {
         "kernel_count": kernels.height,
         "kernel_work_ns": int((kernels["end"] - kernels["start"]).sum()),

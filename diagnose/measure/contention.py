@@ -79,7 +79,8 @@ def losses(known: pl.DataFrame) -> pl.DataFrame:
 
 def _ran(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """The kernels of compute in the steps: index, op, their shape, the kernels next to them, length, and beside: ns beside transport."""
-    kernels = inside.filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel") & (pl.col("end") > pl.col("start")))
+    computes = (pl.col("role") == "compute") & (pl.col("kind") == "kernel") & (pl.col("end") > pl.col("start"))
+    kernels = inside.select(pl.col("index", "op", *_SHAPE, "start", "end").filter(computes))
     beside = covered(kernels, merge(work.filter(pl.col("role") == "transport")))
     length = (pl.col("end") - pl.col("start")).alias("length")
     next_to = (pl.col("name_id").shift(step).alias(name) for step, name in ((1, "before"), (-1, "after")))
@@ -121,6 +122,8 @@ def compared(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 def _rates(ran: pl.DataFrame, same: Sequence[str]) -> pl.DataFrame:
     """By `same`: which share of its time beside transport a kernel loses there (negative: it ran faster); shapes that can be compared."""
     share = pl.col("beside") / pl.col("length")
+    if not ran.select((share >= BESIDE).any()).item():
+        ran = ran.clear()
     apart = {"alone": share <= ALONE, "beside": share >= BESIDE}
     length = pl.col("length").cast(pl.Float64)
     grouped = (

@@ -61,11 +61,11 @@ def program_facts(trace: Trace, devices: Sequence[DeviceMeasure], features: Feat
     computed = any(int(one.counts["compute_kernels"].sum() or 0) for one in devices)
     return {
         "has_experts": fused or not experts.is_empty(),
-        "is_training": bool(steps_back) or bool(matching(features["training"], [name for name in names if ".py(" not in name]))
+        "is_training": bool(steps_back) or any(features["training"].search(name) for name in names if ".py(" not in name)
         if computed
         else None,
         "python_seen": python_seen(trace, features),
-        "framework_seen": "megatron" if matching(features["megatron"], names) else "none",
+        "framework_seen": "megatron" if any(map(features["megatron"].search, names)) else "none",
     }
 
 

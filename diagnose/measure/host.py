@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from diagnose.knowledge.features import Features, matching
+from diagnose.knowledge.features import Features
 from diagnose.knowledge.taxonomy import HostRole, HostRules, union
 from diagnose.measure.steps import inside_windows
 from diagnose.model.intervals import merge, sweep
@@ -250,7 +250,7 @@ def python_seen(trace: Trace, features: Features) -> bool:
     if trace.provenance.has_python_stacks:
         return True
     names = [*trace.names["text"].drop_nulls().to_list(), *trace.payloads["group"].drop_nulls().unique().to_list()]
-    return bool(matching(features["python"], names))
+    return any(map(features["python"].search, names))
 
 
 def host_counts(host: HostActivity, inside: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:

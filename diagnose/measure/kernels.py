@@ -363,9 +363,9 @@ def _kernel(name: str, bucket: str, shapes: pl.DataFrame) -> KernelOccupancy:
 
 def _mean(shapes: pl.DataFrame, column: str) -> float | None:
     """Mean of a column weighted by work; None where nothing is known. fsum makes it independent of the order of the rows."""
-    known = shapes.filter(pl.col(column).is_not_null())
-    weight = int(known["work"].sum())
-    return math.fsum(value * work for value, work in known.select(column, "work").iter_rows()) / weight if weight else None
+    known = [(value, work) for value, work in shapes.select(column, "work").iter_rows() if value is not None]
+    weight = sum(work for _, work in known)
+    return math.fsum(value * work for value, work in known) / weight if weight else None
 
 
 TINY_NS = 10_000  # a kernel shorter than this costs about as much to launch as to run
@@ -497,7 +497,7 @@ def _busy(inside: pl.DataFrame, windows: pl.DataFrame, traits: Mapping[str, pl.S
     }
     parts = []
     for name, condition in subsets.items():
-        common = overlaps(merge(inside.filter(condition)), windows)
+        common = overlaps(merge(inside.select(pl.col("start", "end").filter(condition))), windows)
         timed = pl.DataFrame({"index": windows["index"].gather(common["right"]), name: common["end"] - common["start"]})
         parts.append(timed.group_by("index").sum())
     return per_window(windows, *parts).fill_null(0)

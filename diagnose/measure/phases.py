@@ -45,11 +45,12 @@ class StartUp:
 def start_up(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> StartUp:
     """Find the start-up of one device. `work`: its operations in order of start, with call_start, issued, thread, kind, role, name_id."""
     limits = rules.start_up
-    placed = (
-        work.filter((pl.col("role") == "compute") & (pl.col("end") > pl.col("start")))
-        .select("start", pl.coalesce("call_start", "start").alias("at"), (pl.col("end") - pl.col("start")).alias("ns"))
-        .sort("at")
-    )
+    computes = (pl.col("role") == "compute") & (pl.col("end") > pl.col("start"))
+    placed = work.select(
+        pl.col("start").filter(computes),
+        pl.coalesce("call_start", "start").filter(computes).alias("at"),
+        (pl.col("end") - pl.col("start")).filter(computes).alias("ns"),
+    ).sort("at")
     uploads = _uploads(work, limits.long_call_ns)
     costs = _costs(trace, work, rank, rules)
     ranges = _leading_ranges(trace, placed, rank, rules)
@@ -127,7 +128,7 @@ def under_start_up(work: pl.DataFrame, windows: pl.DataFrame, ranges: pl.DataFra
     found: dict[int, str] = {}
     if ranges.is_empty():
         return found
-    launched = work.filter(pl.col("call_start").is_not_null()).select("start", "call_start")
+    launched = work.select("start", "call_start").drop_nulls("call_start")
     bounds = (launched["start"].search_sorted(windows[edge], side="left") for edge in ("start", "end"))
     for index, first, last in zip(windows["index"], *bounds, strict=True):
         own = launched["call_start"].slice(first, max(0, last - first))
@@ -189,7 +190,7 @@ def _first_calls(trace: Trace, work: pl.DataFrame, calls: pl.DataFrame, rules: H
     loading = calls.join(named.filter(pl.col("once")), on="name_id", how="inner").select("start", "end", "name")
     if long.is_empty():
         return loading.cast(_COSTS)  # type: ignore[arg-type]
-    launches = work.filter(pl.col("call_start").is_not_null())
+    launches = work.select("start", "call_start", "issued", "name_id", "role").drop_nulls("call_start")
     usual = launches.group_by("name_id").agg(
         pl.len().alias("launches"), (pl.col("issued") - pl.col("call_start") >= limits.long_call_ns).sum().alias("slow")
     )
@@ -246,7 +247,7 @@ def _compilations(trace: Trace, threads: pl.Series, rank: int, rules: HostRules)
 
 def _uploads(work: pl.DataFrame, long_ns: int) -> pl.DataFrame:
     """Copies to the device that ended before the first compute kernel began, where they took long in all; otherwise none."""
-    first = work.filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel"))["start"].min()
+    first = work.select(pl.col("start").filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel")).min()).item()
     if not isinstance(first, int):
         return work.clear()
     found = work.filter((pl.col("copy_kind") == "h2d") & (pl.col("end") <= first))

@@ -156,16 +156,19 @@ def _with_first(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """The windows, and before them what leads up to the first where it is a whole step: as many compute operations as are usual."""
     if windows.is_empty():
         return windows
-    compute = work.filter((pl.col("role") == "compute") & (pl.col("end") > pl.col("start")))
+    compute = work.select(pl.col("start").filter(_COMPUTES))
     first = pl.DataFrame({"index": [0], "start": [compute["start"].min()], "end": [windows["start"][0]]}, schema=windows.schema)
     counts = _compute_counts(compute, pl.concat([first, windows]))
     usual = counts[1:].median()
     return pl.concat([first, windows]) if isinstance(usual, int | float) and counts[0] == usual else windows
 
 
+_COMPUTES = (pl.col("role") == "compute") & (pl.col("end") > pl.col("start"))
+
+
 def _compute_counts(compute: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
-    """Operations that begin in each window."""
-    placed = inside_windows(compute.select("start"), windows).group_by("index").len()
+    """Operations (start) that begin in each window."""
+    placed = inside_windows(compute, windows).group_by("index").len()
     return per_window(windows, placed)["len"].fill_null(0).cast(pl.Int64)
 
 
@@ -504,7 +507,7 @@ def _drop_unsteady(
 
 def _cut(work: pl.DataFrame, windows: pl.DataFrame) -> dict[int, str]:
     """The first and the last window where far fewer compute operations ran than in the others."""
-    counts = _compute_counts(work.filter((pl.col("role") == "compute") & (pl.col("end") > pl.col("start"))), windows)
+    counts = _compute_counts(work.select(pl.col("start").filter(_COMPUTES)), windows)
     if len(counts) < 2:
         return {}
     places = {0: (counts[1:], "beginning"), len(counts) - 1: (counts[:-1], "end")} if len(counts) > 2 else {1: (counts[:1], "end")}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -80,9 +81,9 @@ def timeline(
     ops = kept_operations(own, (start, end))
     return replace(
         thinned,
-        packed=_packed(whole(own, named, (start, end), trace)),
+        packed=_packed(whole(ops, named, start, trace, omitted=own.height - ops.height)),
         packed_host=_packed(host_columns(ops, ranges, (start, end), trace, rank)),
-        spans=dict(spans(ops, pieces, work, classes, start)),
+        spans=spans(ops, pieces, work, classes, start),
     )
 
 
@@ -92,7 +93,7 @@ def _packed(columns: TimelineColumns | HostColumns | None) -> bytes:
 
 def spans(
     ops: pl.DataFrame, pieces: pl.DataFrame, work: pl.DataFrame, classes: pl.DataFrame, begin: int
-) -> Iterator[tuple[str, tuple[tuple[int, int], ...]]]:
+) -> dict[str, tuple[tuple[int, int], ...]]:
     """By place, when it shows in the step: where compute waited for it, or, if it never did, where it ran.
 
     The longest MOST_SPANS stretches, in order.
@@ -104,29 +105,36 @@ def spans(
     blocked = pieces.filter(pl.col("producer").is_not_null())
     held = work.select("role", "class_id").select(pl.all().gather(blocked["producer"])).hstack(blocked.select("start", "end"))
     waited = held.join(kinds, on="class_id", how="left", maintain_order="left")
-    yield from ((f"bucket:{name}", _longest(frame, begin)) for name, frame in _by_value(told, "bucket").items())
-    for name, frame in {**_by_value(told, "role"), **_by_value(waited, "role")}.items():
-        yield f"role:{name}", _longest(frame, begin)
-    for name, frame in {**_by_value(told, "kind"), **_by_value(waited, "kind")}.items():
-        yield f"communication:{name}", _longest(frame, begin)
-    for name, frame in _by_value(pieces, "cause").items():
-        yield f"host:{name.removeprefix('host_')}", _longest(frame, begin)
+    rows = [
+        _placed(told, "bucket", "bucket"),
+        *_where_waited(told, waited, "role", "role"),
+        *_where_waited(told, waited, "kind", "communication"),
+        _placed(pieces.with_columns(pl.col("cause").cast(pl.String).str.strip_prefix("host_")), "cause", "host"),
+    ]
+    return _longest(pl.concat(rows), begin)
 
 
-def _by_value(frame: pl.DataFrame, column: str) -> dict[str, pl.DataFrame]:
-    """The rows of each value of a column, in its order of first mention."""
-    return {str(key[0]): part for key, part in frame.drop_nulls(column).group_by(column, maintain_order=True)}
+def _placed(frame: pl.DataFrame, column: str, sort: str) -> pl.DataFrame:
+    """Place, start, end: the rows that have a value of a column, at the place that it names."""
+    named = pl.concat_str(pl.lit(f"{sort}:"), pl.col(column).cast(pl.String)).alias("place")
+    return frame.select(named, "start", "end").drop_nulls("place")
 
 
-def _longest(frame: pl.DataFrame, begin: int) -> tuple[tuple[int, int], ...]:
+def _where_waited(told: pl.DataFrame, waited: pl.DataFrame, column: str, sort: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The same of operations at whose place nothing waited, and of waits."""
+    waits = _placed(waited, column, sort)
+    return _placed(told, column, sort).join(waits, on="place", how="anti", maintain_order="left"), waits
+
+
+def _longest(rows: pl.DataFrame, begin: int) -> dict[str, tuple[tuple[int, int], ...]]:
+    """By place, its MOST_SPANS longest stretches since the step began, in order."""
     lasting = (pl.col("end") - pl.col("start")).alias("length")
-    kept = (
-        merge(frame)
-        .select((pl.col("start") - begin).alias("start"), lasting)
-        .sort("length", "start", descending=[True, False])
-        .head(MOST_SPANS)
-    )
-    return tuple(kept.sort("start").iter_rows())
+    stretches = merge(rows, ["place"]).select("place", pl.col("start") - begin, lasting)
+    kept = stretches.sort("length", "start", descending=[True, False]).group_by("place", maintain_order=True).head(MOST_SPANS).sort("start")
+    found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for place, start, length in kept.iter_rows():
+        found[place].append((start, length))
+    return {place: tuple(one) for place, one in found.items()}
 
 
 def kept_operations(own: pl.DataFrame, window: tuple[int, int]) -> pl.DataFrame:
@@ -136,13 +144,11 @@ def kept_operations(own: pl.DataFrame, window: tuple[int, int]) -> pl.DataFrame:
     return cut.sort(pl.col("start") - pl.col("end"), "start", "op").head(WHOLE).sort("start", "end", "op")
 
 
-def whole(own: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int], trace: Trace) -> TimelineColumns:
+def whole(ops: pl.DataFrame, pieces: pl.DataFrame, begin: int, trace: Trace, *, omitted: int) -> TimelineColumns:
     """The operations of a step one by one, and what was without compute.
 
-    `own`: rows of `inside`. `pieces`: start, end, cause, producer.
+    `ops`: as `kept_operations` gives them. `pieces`: start, end, cause, producer. `begin`: of the step. `omitted`: operations left out.
     """
-    begin, _ = window
-    ops = kept_operations(own, window)
     names, numbers = _numbered(ops["name_id"], _ranges(ops, trace), trace.names["text"])
     streams, stream = _places(ops["stream"])
     buckets, bucket = _places(ops["bucket"].cast(pl.String))
@@ -167,7 +173,7 @@ def whole(own: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int], trac
         gap_blocked_by=tuple(
             gaps.select(pl.col("producer").alias("op")).join(place, on="op", how="left", maintain_order="left")["place"].to_list()
         ),
-        omitted=own.height - ops.height,
+        omitted=omitted,
     )
 
 

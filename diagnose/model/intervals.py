@@ -16,7 +16,7 @@ import polars as pl
 
 MAX_CLASSES = 62  # bits of a signed 64-bit mask that can be added and subtracted without touching the sign
 
-_MANY_PARTS = 64  # from so many parts on one pass over all of them costs less than one for each
+_SHORT = 1000  # up to so many rows a part, one pass over all of them costs less than one for each
 
 
 def union_length(starts: pl.Series, ends: pl.Series) -> int:
@@ -43,7 +43,7 @@ def merge(frame: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
         return _merged(filled if filled["start"].is_sorted() else filled.sort("start"))
     if filled.is_empty():
         return filled
-    if filled.select(pl.struct(keys).n_unique()).item() > _MANY_PARTS:
+    if filled.height <= _SHORT * filled.select(pl.struct(keys).n_unique()).item():
         return _merged_apart(filled.sort(*keys, "start"), keys)
     # Parts keep the order of the rows: where those come in order of start, nothing has to be sorted.
     parts = filled.partition_by(keys, maintain_order=True)
@@ -79,7 +79,7 @@ def clip(frame: pl.DataFrame, start: int, end: int) -> pl.DataFrame:
 
 def length_until(disjoint: pl.DataFrame, moments: pl.Series) -> pl.Series:
     """How much of disjoint, sorted intervals lies before each moment."""
-    if disjoint.is_empty():
+    if disjoint.is_empty() or moments.is_empty():
         return moments * 0
     lengths = (disjoint["end"] - disjoint["start"]).cum_sum()
     begun = disjoint["start"].search_sorted(moments, side="right").cast(pl.Int64) - 1
@@ -98,6 +98,8 @@ def overlaps(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
 
     Result columns: left, right (row numbers, UInt32), start, end of the common part; sorted by right, then left.
     """
+    if left.is_empty() or right.is_empty():
+        return pl.DataFrame(schema={"left": pl.UInt32, "right": pl.UInt32, "start": pl.Int64, "end": pl.Int64})
     low = left["end"].search_sorted(right["start"], side="right")
     high = left["start"].search_sorted(right["end"], side="left")
     pairs = (

@@ -16,7 +16,7 @@ from diagnose.document.job import CHECK_SCHEMA, CheckReport, CheckResult, Decidi
 from diagnose.errors import UsageError
 from diagnose.job import Job, Setting
 from diagnose.job.advised import advised
-from diagnose.job.formats import plain
+from diagnose.job.model import PLAIN
 from diagnose.knowledge import templates
 from diagnose.knowledge.repairs import as_fix
 from diagnose.knowledge.rulebook import PLATFORM_FACTS, CheckSpec, FixSpec, Requirement, Rulebook, platform_of
@@ -69,7 +69,7 @@ def _concerns(spec: CheckSpec, own: JobFormat, book: Rulebook) -> bool:
     """
     if spec.frameworks or spec.when is None:
         return not spec.frameworks or bool(set(spec.frameworks) & set(own.frameworks))
-    if set(own.frameworks) & set(book.job.formats[plain.NAME].frameworks):
+    if set(own.frameworks) & set(book.job.formats[PLAIN].frameworks):
         return True
     settings = [book.settings[name.removeprefix("job_")] for name in book.expression(spec.when).names if name.startswith("job_")]
     return all(one.keys_in(own.framework) or one.env or not one.keys for one in settings)
@@ -170,7 +170,7 @@ def _key_of(name: str, context: Context) -> str:
         return "--platform, or platform in the job file"
     spec: SettingSpec = context.rulebook.settings[name]
     formats = context.rulebook.job.formats
-    known = formats[plain.NAME].frameworks
+    known = formats[PLAIN].frameworks
     framework = known[0] if context.job is None else formats[context.job.format].framework
     known = known if framework in known else (framework,)
     first = framework

@@ -24,7 +24,8 @@ from diagnose.document.diagnosis import (
     Tool,
 )
 from diagnose.document.ranks import RankProblem, Ranks
-from diagnose.job import Job, completed, sizes
+from diagnose.job import Job
+from diagnose.job.derived import completed
 from diagnose.knowledge.load import Knowledge
 from diagnose.knowledge.rulebook import Platform, Rulebook, platform_of
 from diagnose.measure.capture import Measured, merged, typical
@@ -238,6 +239,8 @@ def _job(job: Job | None, world_size: int | None) -> JobRead | None:
     """What the job file says, with what follows from it."""
     if job is None:
         return None
+    from diagnose.job.sizes import sizes  # noqa: PLC0415 - without a job file it is not needed
+
     found = sizes(job, world_size=world_size)
     read = job.read()
     return structs.replace(read, derived=found.derived, problems=(*read.problems, *found.problems))

@@ -12,7 +12,7 @@ import polars as pl
 from diagnose.document.diagnosis import Fact
 from diagnose.job import Job
 from diagnose.job.advised import advised
-from diagnose.job.formats import plain
+from diagnose.job.model import PLAIN
 from diagnose.knowledge import conditions
 from diagnose.knowledge.conditions import Expression
 from diagnose.knowledge.rulebook import PLATFORM_FACTS, Rulebook, platform_of
@@ -83,7 +83,7 @@ class Context:
         Megatron's own two frameworks know each other's settings, and defaults of them.
         """
         lacking = self.missing(expression)
-        if self.job is None or not lacking or set(self.frameworks) & set(self.rulebook.job.formats[plain.NAME].frameworks):
+        if self.job is None or not lacking or set(self.frameworks) & set(self.rulebook.job.formats[PLAIN].frameworks):
             return False
         specs = [self.rulebook.settings.get(name.removeprefix("job_")) if name.startswith("job_") else None for name in lacking]
         return all(one is not None and one.keys and not one.env and not any(map(one.keys_in, self.frameworks)) for one in specs)

@@ -14,11 +14,12 @@ from pathlib import Path
 from diagnose.document.diagnosis import Change, Diagnosis, Fact, Finding, Fix, JobRead, Tool
 from diagnose.document.job import AT_LAUNCH, PATCH_SCHEMA, Applied, CheckResult, LeftToYou, PatchReport, Skipped, Written
 from diagnose.errors import JobFileError, PatchRefusedError
-from diagnose.job import Job, SettingValue, parse_job
+from diagnose.job import Job, SettingValue
 from diagnose.job.edit import ENVIRONMENT, Edit, Editor, shown
 from diagnose.job.edit_yaml import YamlEditError
 from diagnose.job.formats import READERS, megatron_bridge, megatron_lm, torchtitan
 from diagnose.job.formats.overrides import NAME as OVERRIDES
+from diagnose.job.read import parse_job
 from diagnose.knowledge import strict_yaml
 from diagnose.knowledge.repairs import as_fix
 from diagnose.knowledge.rulebook import GENERAL, ChangeSpec, FixSpec, Rulebook

@@ -45,18 +45,19 @@ def write(document: object, format_name: str, options: Options | None = None) ->
     writer = next((writer for writer in _suiting(kind) if writer.name == format_name), None)
     if writer is None:
         raise KeyError(format_name)
-    builder = _kind(kind).builder()
     match writer.takes:
         case "report":
-            return writer.write(builder.report(document), shown)
+            return writer.write(_kind(kind).builder().report(document), shown)
         case "issues":
-            return writer.write(builder.issues(document, shown), shown)
+            return writer.write(_kind(kind).builder().issues(document, shown), shown)
         case "timeline" | "tables":
             return writer.write(document, shown)
+        case "json" if _kind(kind).json == "builder":
+            return writer.write(_kind(kind).builder().json(document), shown)
         case "json":
             from diagnose.document.encoding import encode  # noqa: PLC0415 - only now, so that the command line starts quickly
 
-            return writer.write(builder.json(document) if hasattr(builder, "json") else encode(document).decode(), shown)
+            return writer.write(encode(document).decode(), shown)
 
 
 def table_names(kind: str) -> tuple[str, ...]:
@@ -79,5 +80,5 @@ def _kind(name: str) -> DocumentKind:
 def _suiting(kind: str) -> list[Writer]:
     """The writers whose input documents of this kind have."""
     offered = _kind(kind)
-    gives = {"report": True, "issues": offered.issues, "json": offered.json, "timeline": offered.timeline, "tables": offered.tables}
+    gives = {"report": True, "issues": offered.issues, "json": bool(offered.json), "timeline": offered.timeline, "tables": offered.tables}
     return [writer for writer in WRITERS if gives[writer.takes]]

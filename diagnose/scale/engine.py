@@ -21,7 +21,7 @@ from typing import Protocol, TypeAlias
 import polars as pl
 
 from diagnose.errors import DiagnoseError, InputError, UsageError
-from diagnose.job import Job, absent_kinds, overridden_job, read_job
+from diagnose.job import Job
 from diagnose.knowledge.forecast import Report
 from diagnose.knowledge.load import Knowledge, load_knowledge
 from diagnose.knowledge.settings import load_job_settings
@@ -222,21 +222,31 @@ def prepare(
     command: str | None = None,
 ) -> Prepared:
     """Read the job file and the rules. Raises JobFileError, RuleFileError, UsageError."""
-    table = load_job_settings()
-    job = None
-    if config is not None:
-        job = read_job(Path(config), table, overrides, command=command)
-    elif overrides:
-        job = overridden_job(overrides, table)
+    job = _job(config, overrides, command)
     both = (*(job.rules if job else ()), *map(Path, rules))
     own = tuple(dict.fromkeys(both))  # named in both places: read once; one id in two files is refused
     wanted = step_range or (job.step_range if job else None)
-    _check_pattern(wanted)
+    if wanted is not None:
+        _check_pattern(wanted)
     knowledge = load_knowledge(own)
-    absent = absent_kinds(job) if job else frozenset[CommKind]()
+    absent = frozenset[CommKind]()
+    if job is not None:
+        from diagnose.job.sizes import absent_kinds  # noqa: PLC0415 - without a job file it is not needed
+
+        absent = absent_kinds(job)
     program = None if nsys is None else Path(nsys)
     settings = Settings(rules=own, rules_sha256=knowledge.rulebook.sha256, step_range=wanted, nsys=program, absent=absent)
     return Prepared(job=job, knowledge=knowledge, settings=settings)
+
+
+def _job(config: str | Path | None, overrides: Sequence[str], command: str | None) -> Job | None:
+    """The job file with what is set on top of it, or that alone; None where there is neither."""
+    if config is None and not overrides:
+        return None
+    from diagnose.job.read import overridden_job, read_job  # noqa: PLC0415 - reading job files takes a while to load
+
+    table = load_job_settings()
+    return overridden_job(overrides, table) if config is None else read_job(Path(config), table, overrides, command=command)
 
 
 def for_inputs(prepared: Prepared, inputs: int) -> Settings:
@@ -245,10 +255,10 @@ def for_inputs(prepared: Prepared, inputs: int) -> Settings:
     return replace(prepared.settings, replay=inputs <= most.ranks, most=most)
 
 
-def _check_pattern(step_range: str | None) -> None:
+def _check_pattern(step_range: str) -> None:
     """Raise UsageError unless the user's pattern for step ranges is a regular expression of the kind that polars takes."""
     try:
-        pl.select(pl.lit("").str.contains(step_range or ""))
+        pl.select(pl.lit("").str.contains(step_range))
     except pl.exceptions.ComputeError as error:
         raise UsageError(
             f"The step range {step_range!r} is no regular expression: {' '.join(str(error).split())[:200]}",

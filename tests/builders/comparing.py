@@ -7,7 +7,6 @@ from diagnose.document.comparison import Comparison, decode
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.encoding import encode
 from diagnose.knowledge.comparison import load_comparison_rules
-from diagnose.reason import compare as comparison
 from diagnose.reason.compare import baselines
 from diagnose.reason.compare import comparable as _comparable
 from diagnose.reason.compare import metrics as _metrics
@@ -16,9 +15,10 @@ from diagnose.reason.compare.delta import step_delta as _step_delta
 from diagnose.reason.compare.kernels import family as _family
 from diagnose.reason.compare.kernels import kernels as _kernels
 from diagnose.reason.compare.kernels import match as _match
+from diagnose.reason.compare.runs import compare as _compare
 
 RULES = load_comparison_rules()
-compare = partial(comparison.compare, rules=RULES)
+compare = partial(_compare, rules=RULES)
 samples = partial(_metrics.samples, rules=RULES)
 settings = partial(_comparable.settings, table=RULES.job)
 decide = partial(_noise.decide, limits=RULES.limits.noise)

@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
-from diagnose import job as jobs
 from diagnose.job import Job
+from diagnose.job import read as jobs
 from diagnose.knowledge.settings import load_job_settings
 from tests.builders.kept import DATA
 

@@ -15,7 +15,7 @@ import pytest
 import diagnose.pipeline
 from diagnose.cli import main
 from diagnose.commands.run import opens_range
-from diagnose.job import read_job
+from diagnose.job.read import read_job
 from diagnose.knowledge.settings import load_job_settings
 from tests.builders.diagnosis import rich
 

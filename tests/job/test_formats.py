@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.errors import JobFileError
-from diagnose.job import Job, parse_overrides, sizes
+from diagnose.job import Job
+from diagnose.job.sizes import sizes
+from diagnose.job.text import parse_overrides
 from tests.builders.cases import for_each
 from tests.builders.jobs import overridden_job, parse_job, read, read_job
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.job import Job, absent_kinds, completed, flops, sizes
-from diagnose.job.sizes import layers_of, minimum_gpus, stages_of
+from diagnose.job import Job, flops
+from diagnose.job.derived import completed
+from diagnose.job.sizes import absent_kinds, layers_of, minimum_gpus, sizes, stages_of
 from tests.builders.cases import for_each
 from tests.builders.jobs import overridden_job, parse_job, read_job
 

@@ -189,6 +189,13 @@ def test_what_is_compiled_when_asked_for_is_what_the_check_compiles() -> None:
     assert {key: (one.names, str(one.compiled)) for key in told for one in [book.expression(*key)]} == told
 
 
+def test_what_is_read_when_asked_for_is_what_the_check_reads() -> None:
+    book, checked = load_afresh((), check=False), load_afresh((), check=True)
+    assert list(book.fixes.items()) == list(checked.fixes.items())
+    assert list(book.checks.items()) == list(checked.checks.items())
+    assert book.fixes.get("no-such-fix") is None
+
+
 def test_loading_is_cheap() -> None:
     """Within a step of thirty of the promise, 150 ms: processor time on any machine, however busy."""
     begin = time.process_time()

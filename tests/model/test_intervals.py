@@ -41,10 +41,10 @@ def test_merge_is_disjoint_sorted_and_covers_the_same_moments(spans: list[tuple[
     assert all(before[1] < after[0] for before, after in pairwise(merged))
 
 
-@pytest.mark.parametrize("parts", [3, 300])
-def test_parts_are_merged_apart_however_many_there_are(parts: int) -> None:
+@pytest.mark.parametrize(("parts", "spans_of_all"), [(3, 900), (300, 900), (3, 3900)])
+def test_parts_are_merged_apart_however_many_there_are_and_however_long(parts: int, spans_of_all: int) -> None:
     chance = random.Random(parts)
-    starts = [chance.randrange(2700 // parts) for _ in range(900)]
+    starts = [chance.randrange(3 * spans_of_all // parts) for _ in range(spans_of_all)]
     spans = [(chance.randrange(parts), start, start + chance.randrange(6)) for start in starts]
     found = merge(pl.DataFrame(spans, schema=["part", "start", "end"], orient="row").sample(fraction=1, shuffle=True, seed=1), ["part"])
     assert found.columns == ["part", "start", "end"]

@@ -7,7 +7,7 @@ import pytest
 
 from diagnose.document.diagnosis import Diagnosis, JobRead
 from diagnose.errors import RuleFileError
-from diagnose.job import sizes
+from diagnose.job.sizes import sizes
 from diagnose.pipeline import diagnose
 from diagnose.render import Options, write
 from tests.builders.cases import for_each

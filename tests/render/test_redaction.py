@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.job import read_job
+from diagnose.job.read import read_job
 from diagnose.knowledge.settings import load_job_settings
 from diagnose.render.redaction import Redactor, is_secret, listing
 from tests.builders.cases import for_each

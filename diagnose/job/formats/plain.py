@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from diagnose.job.edit import map_editor
 from diagnose.job.formats.reader import Reader
-from diagnose.job.model import Parsed
+from diagnose.job.model import PLAIN, Parsed
 from diagnose.job.text import JobText, leaves_of
-
-NAME = "plain"
 
 
 def _read(text: JobText) -> Parsed | None:
     tree = text.yaml
-    return None if tree is None else Parsed(format=NAME, leaves=tuple(leaves_of(tree.data, tree.lines)), rules=tree.rules, notes=tree.notes)
+    return (
+        None if tree is None else Parsed(format=PLAIN, leaves=tuple(leaves_of(tree.data, tree.lines)), rules=tree.rules, notes=tree.notes)
+    )
 
 
-READER = Reader(name=NAME, read=_read, editor=map_editor)
+READER = Reader(name=PLAIN, read=_read, editor=map_editor)

@@ -44,19 +44,24 @@ def families(names: pl.Series, kinds: pl.Series, taxonomy: Taxonomy) -> pl.Serie
     return pl.concat(parts).sort("row")["family"]
 
 
+_AT_ONCE = 8  # families that a name is held against before those that one has named are left out
+
+
 def _by_patterns(left: pl.DataFrame, block: Sequence[tuple[int, Family]], last: Mapping[str, int]) -> pl.DataFrame:
     """The rows of `left` (row, name, kind) that a family of the block names by a pattern: row, family."""
     parts = [left.select("row", pl.lit(0, dtype=pl.UInt16).alias("family")).clear()]
-    for index, family in block:
+    for first in range(0, len(block), _AT_ONCE):
         if left.is_empty():
             break
-        matches = pl.col("kind") == family.op_kind
-        if family.op_kind == "kernel" or index != last[family.op_kind]:
-            matches &= pl.col("name").str.contains(union(family.patterns)).fill_null(value=False)
-        hit = left.select(matches).to_series()
-        if hit.any():
-            parts.append(left.filter(hit).select("row", pl.lit(index, dtype=pl.UInt16).alias("family")))
-            left = left.filter(~hit)
+        named = []
+        for index, family in block[first : first + _AT_ONCE]:
+            matches = pl.col("kind") == family.op_kind
+            if family.op_kind == "kernel" or index != last[family.op_kind]:
+                matches &= pl.col("name").str.contains(union(family.patterns))
+            named.append(pl.when(matches).then(pl.lit(index, dtype=pl.UInt16)))
+        found = left.select("row", pl.coalesce(named).alias("family"))
+        parts.append(found.drop_nulls())
+        left = left.filter(found["family"].is_null())
     return pl.concat(parts)
 
 

@@ -26,6 +26,7 @@ SOURCE_KINDS: Mapping[Source, tuple[str, ...]] = {
     "module": ("python",),
 }
 _BACKWARD_NODE = r"Backward\d*$|^autograd::engine::evaluate_function"
+_MANY_TEXTS = 1_000  # of fewer, to leave out those that no context matches costs more than it saves
 _KEY_LIMIT = 1 << 62
 
 
@@ -61,7 +62,8 @@ def text_bits(texts: pl.Series, source: Source, taxonomy: Taxonomy) -> pl.DataFr
     contexts = [(bit, context) for bit, context in enumerate(taxonomy.contexts) if source in context.sources]
     frame = pl.DataFrame({"text": texts.cast(pl.String)}).with_row_index("row")
     found = [frame.select("row", pl.lit(0, dtype=pl.Int8).alias("bit")).clear(), _by_words(frame, contexts, taxonomy)]
-    frame = frame.filter(pl.col("text").str.contains(union([pattern for _, context in contexts for pattern in context.patterns])))
+    if frame.height > _MANY_TEXTS:
+        frame = frame.filter(pl.col("text").str.contains(union([pattern for _, context in contexts for pattern in context.patterns])))
     if frame.height:
         flags = frame.select("row", *(_matches(context).alias(str(bit)) for bit, context in contexts if context.patterns))
         found.append(flags.unpivot(index="row", variable_name="bit").filter("value").select("row", pl.col("bit").cast(pl.Int8)))

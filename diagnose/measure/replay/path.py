@@ -113,24 +113,21 @@ def step_times(graph: Graph, times: Times) -> pl.DataFrame:
         series.gather(steps[node]) for series, node in ((times.start, "opens"), (times.start, "closes"), (times.end, "closes"))
     )
     close = pl.select(pl.when(steps["at"] == "start").then(begun).otherwise(ended)).to_series()
-    measured, reached = (_computed(graph, ends) for ends in (graph.nodes["start"] + graph.nodes["duration"], times.end))
+    measured, reached = _computed(graph, graph.nodes["start"] + graph.nodes["duration"], times.end)
     before = reached.shift(1), measured.shift(1)
     return steps.select("index").with_columns(
         _not_before(opened, *before, steps["start"]).alias("start"), _not_before(close, reached, measured, steps["end"]).alias("end")
     )
 
 
-def _computed(graph: Graph, ends: pl.Series) -> pl.Series:
-    """When all that the kept steps up to each one compute is done."""
-    computes = (graph.nodes["role"] == "compute") & (graph.nodes["kind"] == "op")
-    done = graph.nodes.select("step", ends.alias("end")).filter(computes & pl.col("step").is_not_null())
-    latest = done.group_by(pl.col("step").cast(pl.Int64).alias("index")).agg(pl.col("end").max())
-    return (
-        graph.steps.select("index")
-        .join(latest, on="index", how="left", maintain_order="left")["end"]
-        .fill_null(strategy="forward")
-        .cum_max()
-    )
+def _computed(graph: Graph, measured: pl.Series, reached: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """When all that the kept steps up to each one compute is done, by the ends of all nodes as they were and as they are."""
+    computes = (pl.col("role") == "compute") & (pl.col("kind") == "op") & pl.col("step").is_not_null()
+    ends = graph.nodes.select("role", "kind", "step", measured.alias("measured"), reached.alias("reached"))
+    latest = ends.filter(computes).group_by(pl.col("step").cast(pl.Int64).alias("index")).agg(pl.col("measured", "reached").max())
+    known = graph.steps.select("index").join(latest, on="index", how="left", maintain_order="left")
+    found = known.select(pl.col("measured", "reached").forward_fill().cum_max())
+    return found["measured"], found["reached"]
 
 
 def _not_before(moment: pl.Series, reached: pl.Series, measured: pl.Series, seen: pl.Series) -> pl.Series:

@@ -7,7 +7,7 @@ import polars as pl
 from diagnose.measure.host import HostActivity
 from diagnose.measure.waits.hold_ups import HOST_WORK, PLAIN_WORK
 from diagnose.measure.waits.stalls import HOST_CAUSES, Stalls
-from diagnose.model.intervals import merge, overlaps
+from diagnose.model.intervals import covered, merge, overlaps
 from diagnose.model.trace import Trace
 
 # This project's own choices for the range that is named for launch-starved time: it holds so much of that, and takes no more than this
@@ -100,13 +100,16 @@ def late_range(found: Stalls, marks: pl.DataFrame, windows: pl.DataFrame, names:
     steps = merge(windows)
     lost, whole = (int((one["end"] - one["start"]).sum()) for one in (late, steps))
     lengths = marks.group_by("text_id").agg((pl.col("end") - pl.col("start")).sum().alias("ns"))
-    wide = lengths.filter(pl.col("ns") >= NEARLY_ALL * lost)["text_id"].sort().to_list() if lost else []
-    held: list[tuple[int, str]] = []
-    for text_id in wide:
-        covered = merge(marks.filter(pl.col("text_id") == text_id))
-        inside, own = (int((common["end"] - common["start"]).sum()) for common in (overlaps(covered, one) for one in (late, steps)))
-        if inside >= NEARLY_ALL * lost and own * lost <= DENSER * inside * whole:
-            held.append((own, str(names["text"][text_id])))
+    if not lost:
+        return None
+    wide = marks.join(lengths.filter(pl.col("ns") >= NEARLY_ALL * lost), on="text_id", how="semi")
+    spans = merge(wide, ["text_id"])
+    common = spans.select("text_id", covered(spans, late).alias("inside"), covered(spans, steps).alias("own")).group_by("text_id").sum()
+    held = [
+        (own, str(names["text"][text_id]))
+        for text_id, inside, own in common.iter_rows()
+        if inside >= NEARLY_ALL * lost and own * lost <= DENSER * inside * whole
+    ]
     return min(held)[1] if held else None
 
 
@@ -132,8 +135,8 @@ def long_gaps(found: Stalls, overhead: pl.DataFrame) -> pl.DataFrame:
         )
     )
     longest = gaps.group_by("index").agg(pl.col("gap").max().alias("longest_host_gap_ns"))
-    covered = _covered(work.filter(plain & ~pl.col("recurs")), overhead)
-    return longest.join(claimed, on="index", how="left").join(covered, on="index", how="left")
+    profiled = _covered(work.filter(plain & ~pl.col("recurs")), overhead)
+    return longest.join(claimed, on="index", how="left").join(profiled, on="index", how="left")
 
 
 def _covered(pauses: pl.DataFrame, overhead: pl.DataFrame) -> pl.DataFrame:

@@ -102,7 +102,7 @@ def _line(inside: pl.DataFrame, starved: pl.Series | None = None) -> pl.DataFram
     on_main = pl.col("stream").eq_missing(main["stream"].first()) if main.height else pl.lit(value=False)
     lead = (pl.col("start") - pl.col("issued")).clip(0, None).alias("lead")
     if starved is None:
-        return inside.filter(on_main & pl.col("issued").is_not_null()).select("start", "issued", lead)
+        return inside.select(pl.col("start", "issued").filter(on_main & pl.col("issued").is_not_null())).with_columns(lead)
     bound = pl.col("op").is_in(starved.drop_nulls().implode())
     own = inside.filter((on_main | bound) & pl.col("issued").is_not_null())
     return own.select("start", "issued", pl.when(bound).then(0).otherwise(lead).alias("lead"))
@@ -140,7 +140,7 @@ def _holds(work: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
 
 def _places(quiet: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """Stretches between two calls, with the names of what the host launched last before and first after them: `before`, `after`."""
-    launched = work.filter(pl.col("issued").is_not_null()).sort("issued", "op")
+    launched = work.select("issued", "op", "name_id").drop_nulls("issued").sort("issued", "op")
     row = launched["issued"].search_sorted(quiet["end"], side="left").cast(pl.Int64)
 
     def name(place: pl.Series) -> pl.Series:

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.forecast import SCHEMA, Forecast, Refused, Span
-from diagnose.job import Job, completed
+from diagnose.job import Job
+from diagnose.job.derived import completed
 from diagnose.knowledge.load import Knowledge
 from diagnose.measure.ranks.meetings import ONE_RANK, Met
 from diagnose.measure.replay.excerpt import part

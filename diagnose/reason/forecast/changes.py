@@ -145,7 +145,7 @@ def launched_for(graph: Graph) -> pl.DataFrame:
     Work between two launches is for the second. Null: nothing is launched after it.
     """
     issues = graph.edges.filter(pl.col("kind") == "issue")["src"].unique()
-    host = graph.nodes.with_row_index("node").filter(pl.col("kind") != "op").select("node", "lane")
+    host = graph.nodes.select("kind", "lane").with_row_index("node").filter(pl.col("kind") != "op").drop("kind")
     own = host["node"].is_in(issues.implode())
     return (
         host.with_columns(own.alias("own"))
@@ -206,17 +206,22 @@ def _scale(graph: Graph, change: Change, end: End) -> Graph:
 
 def _merge(graph: Graph, change: Change, end: End) -> Graph:
     """What follows one another becomes `into` launches: host cost of these, device work kept, times `by` where one is given."""
+    emptied, left = graph.once(("emptied", change), lambda: _emptied(graph, change))
+    if left.is_empty():
+        return graph
+    shared = (left["duration"] * _factor(change, end) / change.into).round().cast(pl.Int64)
+    durations = emptied.nodes["duration"].clone().scatter(left["node"], shared)
+    return replace(emptied, nodes=emptied.nodes.with_columns(durations))
+
+
+def _emptied(graph: Graph, change: Change) -> tuple[Graph, pl.DataFrame]:
+    """The graph with all but `into` launches of each run emptied, and these (node, duration: of the whole run)."""
     found = runs(graph, selected(graph, change.select))
     found = found.filter(pl.len().over("run") > change.into)
-    if found.is_empty():
-        return graph
     work = found.with_columns(graph.nodes["duration"].gather(found["node"])).group_by("run").agg(pl.col("duration").sum())
     left = found.filter(pl.col("place") < change.into).join(work, on="run").select("node", "duration")
-    shared = (pl.col("duration") * _factor(change, end) / change.into).round().cast(pl.Int64)
     gone = numbered(graph, found.filter(pl.col("place") >= change.into)["node"])
-    emptied = _without_cost(graph, gone | _unlaunched(graph, gone))
-    nodes = emptied.nodes.with_row_index("node").update(left.select("node", shared.alias("duration")), on="node").drop("node")
-    return replace(emptied, nodes=nodes)
+    return (graph if left.is_empty() else _without_cost(graph, gone | _unlaunched(graph, gone))), left
 
 
 def _graph(graph: Graph, change: Change, end: End) -> Graph:

@@ -17,7 +17,6 @@ from diagnose.reason.context import Context, make_context
 from diagnose.reason.findings import FixReader
 from diagnose.reason.forecast.outcome import Replays, per_step, weakest_basis
 from diagnose.reason.forecast.questions import Question
-from diagnose.reason.patch import after_all, framework_of, plan
 from diagnose.reason.plan import raised
 
 NOT_HERE = "More than a report replays by itself; `diagnose whatif` does."
@@ -72,6 +71,8 @@ class Compatible:
         job = self.context.job
         if job is None:
             return {}
+        from diagnose.reason.patch import after_all, framework_of, plan  # noqa: PLC0415 - without a job file nothing is written
+
         edits = plan(spec, self.context, framework_of(job.format, self.context.rulebook.job)).edits
         values = after_all(edits, job)
         return {edit.setting: self._typed(edit.setting, values[edit.key]) for edit in edits if edit.setting is not None}

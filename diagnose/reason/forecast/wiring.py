@@ -38,9 +38,8 @@ def runs(graph: Graph, mask: pl.Series, breaks: pl.Series | None = None) -> pl.D
 
     Columns node, lane, run (number), place (0 for the first of its run), in order. `breaks`: nodes before which a new run begins.
     """
-    ops = graph.nodes.with_row_index("node").with_columns(
-        mask.alias("selected"), (pl.lit(value=False) if breaks is None else breaks).alias("breaks")
-    )
+    breaks = pl.repeat(False, graph.nodes.height, eager=True) if breaks is None else breaks  # noqa: FBT003 - a value
+    ops = graph.nodes.select("kind", "lane", "step", mask.alias("selected"), breaks.alias("breaks")).with_row_index("node")
     ops = ops.filter(pl.col("kind") == "op").sort("lane", "node", maintain_order=True)
     begins = (
         ~pl.col("selected").shift(1, fill_value=False)

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from importlib import import_module
 from types import ModuleType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 class DocumentKind(NamedTuple):
-    """A kind of document: the name of its class, its builder, and what that gives beside a report."""
+    """A kind of document: the name of its class, its builder, and what that gives beside a report.
+
+    `json`: who makes its JSON, None for a kind that has none.
+    """
 
     name: str
     type: str
     module: str
-    json: bool = True
+    json: Literal["document", "builder"] | None = "document"
     issues: bool = False
     timeline: bool = False
     tables: bool = False
@@ -35,8 +38,8 @@ KINDS = (
     DocumentKind(name="history", type="History", module="history", tables=True),
     DocumentKind(name="check", type="CheckReport", module="check"),
     DocumentKind(name="patch", type="PatchReport", module="patch"),
-    DocumentKind(name="baselines", type="Baselines", module="baselines"),
-    DocumentKind(name="explanation", type="Explanation", module="explanation", json=False),
-    DocumentKind(name="kernels", type="KernelAnswers", module="kernels"),
-    DocumentKind(name="rules", type="Rulebook", module="rules"),
+    DocumentKind(name="baselines", type="Baselines", module="baselines", json="builder"),
+    DocumentKind(name="explanation", type="Explanation", module="explanation", json=None),
+    DocumentKind(name="kernels", type="KernelAnswers", module="kernels", json="builder"),
+    DocumentKind(name="rules", type="Rulebook", module="rules", json="builder"),
 )
