@@ -39,7 +39,7 @@ def report(document: object) -> Report:
     """One sentence."""
     return Report(title="Probe", heading="a probe", about="", blocks=(Block(content=Text(text="It was probed.")),))
 '''
-LINE = 'DocumentKind(name="rules", type="Rulebook", module="rules"),\n'
+LINE = 'DocumentKind(name="rules", type="Rulebook", module="rules", json="builder"),\n'
 CALL = """
 from diagnose.render import formats_for, write
 class Probe: ...
@@ -82,6 +82,6 @@ def test_a_format_is_one_writer(program: ProgramCopy, tmp_path: Path) -> None:
 def test_a_document_is_one_builder_and_its_line(program: ProgramCopy) -> None:
     builder, table = (REPORTS / "probe.py").as_posix(), (REPORTS / "__init__.py").as_posix()
     program.write(builder, BUILDER)
-    program.replace(table, LINE, f'{LINE}    DocumentKind(name="probe", type="Probe", module="probe", json=False),\n')
+    program.replace(table, LINE, f'{LINE}    DocumentKind(name="probe", type="Probe", module="probe", json=None),\n')
     assert program.python("-c", CALL).split() == ["text", "markdown", "html"]
     assert program.changed() == {builder, table}
