@@ -284,6 +284,9 @@ NAMES = {
     # a carrier is read by what it carries, in both spellings
     "void cutlass::device_kernel<acme::FlashAttentionForward<float>>(Params)": "attention",
     "_ZN7cutlass13device_kernelIN4acme15RmsNormBackwardIfEEEEvv": "norm",
+    # what only its namespace tells, a mangled name tells too
+    "void acme::deep_ep::count_recv_kernel(float*)": "dispatch",
+    "_ZN4acme7deep_ep17count_recv_kernelEPf": "dispatch",
     "kernel_cutlass_kernel_acmemoe_gemmsrcdenseRMSNormBackward_object_at__tensorptrbf16": "norm",
 }
 
@@ -384,6 +387,8 @@ def test_a_name_lies_in_namespaces_or_in_the_module_of_a_cute_class():
         "kernel_cutlass_kernel_acmeopslinear_cross_entropy_sm90_TileGemmSM90_object_at__tensorptrbf16": " acmeopslinear cross entropy sm90 ",
         "kernel_cutlass_scale_kernel_tensorptrbf16": " ",
         "main_kernel": " ",
+        "_ZN4acme12_GLOBAL__N_112moe_exchange13count_to_sendILi4EN4acme3kda4TileEEEvPf": " acme moe exchange ",
+        "_Z4scanPf": " ",
     }
     assert dict(zip(names, namespaces_of(normalised(pl.Series(list(names)))), strict=True)) == names
 
