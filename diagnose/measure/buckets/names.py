@@ -27,7 +27,7 @@ _GUARD = r"^(?:typename )?std::enable_if<.*?>::type "  # what a template's condi
 # Triton's name with the constants that it was compiled for behind it: NAME_value, in capitals.
 _CONSTANTS = r"^(\w*_kernel)_[A-Z]{2,}[A-Z0-9]*_\w+"
 # What Triton's older versions knew of a kernel's arguments: the number of each, with letters for divisible and constant ones.
-_ARGUMENTS = r"^(\w+?)_0(?:[cd]e?1[0-9cde]*|1[0-9e]*[cd][0-9cde]*)$"
+_ARGUMENTS = r"^(\w*[A-Za-z0-9])_0(?:[cd]e?1[0-9cde]*|1[0-9e]*[cd][0-9cde]*)$"
 _NESTED = 4  # parentheses within parentheses that are taken out of template arguments
 # Among template arguments: types, and wrappers that let a kernel be compiled for one architecture only.
 _SILENT = (

@@ -341,6 +341,19 @@ PARENTS = [
     ({"nvtx": ["zeropower_via_newtonschulz5"]}, "optimizer", "module"),
     ({"modules": ["nn.Module: AcmeProjector_0"]}, "vision_encoder", "module"),
     ({"modules": ["AcmeDecoder_0"]}, "other", "name"),
+    ({"modules": ["AcmeMoeGatedDeltaNet_0"]}, "attention", "module"),
+    ({"modules": ["AcmeMoeRMSNormGated_0"]}, "norm", "operator"),
+    ({"modules": ["AcmeLinearRMSNorm_0"]}, "norm", "operator"),
+    ({"modules": ["AcmeForgetGate_0"]}, "other", "name"),
+    ({"modules": ["AcmeGatingMLP_0"]}, "other", "name"),
+    ({"modules": ["AcmeMoeMLP_0"]}, "other", "name"),
+    ({"modules": ["AcmeSharedExpertsMLP_0"]}, "dense_gemm", "module"),
+    ({"modules": ["AcmeHybridMixer_0"]}, "attention", "module"),
+    ({"modules": ["AcmeMixerMLP_0"]}, "other", "name"),
+    ({"modules": ["AcmeCSACompressor_0"]}, "attention", "module"),
+    ({"modules": ["AcmeRotaryPositionalEmbedding_0"]}, "attention", "operator"),
+    ({"modules": ["AcmeVisionTopKRouter_0"]}, "vision_encoder", "module"),
+    ({"modules": ["AcmeMambaForCausalLM_0"]}, "other", "name"),
 ]
 
 
@@ -348,6 +361,29 @@ PARENTS = [
 def test_an_unknown_kernel_takes_the_bucket_of_a_parent_that_decides(name: str, taxonomy: Taxonomy):
     found = describe_all([(name, context) for context, _, _ in PARENTS], taxonomy)
     assert [(context, one.bucket, one.evidence) for (context, _, _), one in zip(PARENTS, found, strict=True)] == PARENTS
+
+
+GEMM = "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN"
+
+
+@pytest.mark.parametrize(
+    ("modules", "bucket"),
+    [
+        # a model may be called so as its vision tower would be: then it holds a decoder's layers
+        (["AcmeVisionModel_0", "AcmeDecoderLayer_3", "Linear_17"], "dense_gemm"),
+        (["AcmeVisionModel_0", "AcmeVisionEncoderLayer_3", "Linear_17"], "vision_encoder"),
+        (["AcmeVisionForConditionalGeneration_0", "Linear_17"], "dense_gemm"),
+        # Transformers puts the model's name before every class
+        (["AcmeMoeDecoderLayer_3", "AcmeMoeMLP_3", "Linear_17"], "dense_gemm"),
+        (["AcmeMoeDecoderLayer_3", "AcmeMoeSparseMoeBlock_3", "AcmeMoeExperts_3"], "expert_gemm"),
+        (["AcmeMoeSparseMLP_3", "Linear_17"], "expert_gemm"),
+        (["MoEMLP_3", "Linear_17"], "expert_gemm"),
+        (["AcmeMoeGatedDeltaNet_3", "Linear_17"], "dense_gemm"),
+        (["AcmeMoeGate_3"], "router"),
+    ],
+)
+def test_products_of_classes_whose_model_is_called_after_a_part(taxonomy: Taxonomy, modules: list[str], bucket: str):
+    assert describe_all([(GEMM, {"modules": [f"nn.Module: {one}" for one in modules]})], taxonomy)[0].bucket == bucket
 
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>>"
