@@ -350,6 +350,8 @@ PARENTS = [
     ({"modules": ["AcmeTokenDispatcher_2"]}, "dispatch", "module"),
     ({"modules": ["DSAttention_3"]}, "attention", "module"),
     ({"ops": ["SparseMLABackward"]}, "attention", "module"),
+    ({"modules": ["AcmeLatentRouter_3"], "ops": ["aten::mm"]}, "router", "module"),
+    ({"modules": ["AcmeGroupedMLP_1"], "ops": ["aten::mm"]}, "expert_gemm", "module"),
     ({"ops": ["AcmeLinearCrossEntropyBackward"]}, "loss", "operator"),
     ({"nvtx": ["acme.muon.step"]}, "optimizer", "module"),
     ({"modules": ["AcmeTokenReorderer_0"]}, "dispatch", "module"),
@@ -377,6 +379,22 @@ PARENTS = [
     ({"modules": ["AcmeRotaryPositionalEmbedding_0"]}, "attention", "operator"),
     ({"modules": ["AcmeVisionTopKRouter_0"]}, "vision_encoder", "module"),
     ({"modules": ["AcmeMambaForCausalLM_0"]}, "other", "name"),
+    # a linear layer's own kernel is its product, whatever it lies in
+    ({"modules": ["AcmeAttention_0", "Linear_3"]}, "dense_gemm", "operator"),
+    ({"modules": ["AcmeExperts_0", "Linear_3"]}, "expert_gemm", "module"),
+    ({"modules": ["AcmeMoEBlock_0", "Linear_3"]}, "other", "name"),
+    ({"ops": ["aten::mm"]}, "dense_gemm", "operator"),
+    ({"ops": ["Fp8LinearFunctionBackward"]}, "dense_gemm", "operator"),
+    ({"ops": ["LinearAttnFunction"]}, "attention", "module"),
+    ({"ops": ["ChunkedLinearLogProbs"]}, "loss", "operator"),
+    ({"ops": ["AcmeRoPE2D"]}, "attention", "module"),
+    ({"ops": ["AcmeReverseKL"]}, "loss", "operator"),
+    ({"ops": ["AcmeEPGroupGemm"]}, "expert_gemm", "module"),
+    ({"ops": ["AcmeMoeExpertsFunction"]}, "expert_gemm", "module"),
+    ({"ops": ["FusedDispatchAndPermute"]}, "dispatch", "operator"),
+    ({"ops": ["UniformExpertAssignment"]}, "router", "module"),
+    ({"ops": ["AcmeSymQuantizer"]}, "quantize", "operator"),
+    ({"ops": ["ToFP8RowMajor"]}, "quantize", "operator"),
 ]
 
 
