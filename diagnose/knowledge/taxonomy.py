@@ -119,7 +119,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What an enclosing range tells about a launch, recognised by the range's text, or by the words of it.
 
     It gives `bucket` and `kind` to the listed `operations` (none listed: to all), and `phase` to every launch inside. `unless`
-    takes texts out again; `requires` names contexts of which one must enclose the launch too.
+    takes texts out again; `requires` names contexts of which one must enclose the launch too, `outside` some of which none may.
     """
 
     id: str
@@ -134,6 +134,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     phase: Phase | None = None
     overrides: bool = False
     requires: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
     marks: tuple[ContextMark, ...] = ()
     inherited: bool = True  # a backward node takes it over from its forward operator
 
@@ -449,8 +450,6 @@ def _bucket_file(path: Traversable | Path, buckets: Buckets, *, packaged: bool =
             raise file.wrong(
                 (*place, "patterns"), entry.id, "has no pattern" if isinstance(entry, Group) else "has neither patterns nor words"
             )
-        if isinstance(entry, Context) and entry.bucket is None and entry.kind is None and entry.phase is None:
-            raise file.wrong(place, entry.id, "tells neither bucket, kind nor phase")
         if isinstance(entry, Family) and entry.bucket is None and entry.default is None:
             raise file.wrong(place, entry.id, "has neither a bucket nor a default")
     if not packaged:
@@ -496,14 +495,24 @@ def _check(taxonomy: Taxonomy, files: Sequence[_Read], name: str, *, packaged: b
     """Raise RuleFileError for what only shows across files. The words of `packaged` ones alone are checked by tests."""
     if len(taxonomy.contexts) > MAX_CONTEXTS:
         raise _wrong(name, "contexts", f"{len(taxonomy.contexts)} of them; at most {MAX_CONTEXTS} are possible")
-    known = {context.id for context in taxonomy.contexts}
+    known = frozenset(context.id for context in taxonomy.contexts)
+    asked = frozenset(needed for context in taxonomy.contexts for needed in (*context.requires, *context.outside))
     for file in files:
         for place, entry in file.entries():
             if not isinstance(entry, Group) and not packaged:
                 _check_words(file, place, entry, taxonomy.sets)
-            for needed in entry.requires if isinstance(entry, Context) else ():
-                if needed not in known:
-                    raise file.wrong((*place, "requires"), entry.id, f"requires {needed!r}, which is no context", needed)
+            if isinstance(entry, Context):
+                _check_context(file, place, entry, known, asked)
+
+
+def _check_context(file: _Read, place: _Path, entry: Context, known: frozenset[str], asked: frozenset[str]) -> None:
+    """Raise RuleFileError for a context that asks for one that isn't there, or that tells nothing and that none asks for."""
+    if entry.bucket is None and entry.kind is None and entry.phase is None and entry.id not in asked:
+        raise file.wrong(place, entry.id, "tells neither bucket, kind nor phase")
+    for field, names in (("requires", entry.requires), ("outside", entry.outside)):
+        for needed in names:
+            if needed not in known:
+                raise file.wrong((*place, field), entry.id, f"{field} {needed!r}, which is no context", needed)
 
 
 def _check_words(file: _Read, place: _Path, entry: Family | Context, sets: Sets) -> None:

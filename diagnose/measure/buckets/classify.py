@@ -164,7 +164,7 @@ def _applies(context: Context, family: Family, present: frozenset[str]) -> bool:
         return False
     if family.decisive and not context.overrides:
         return False
-    return not context.requires or any(needed in present for needed in context.requires)
+    return present.isdisjoint(context.outside) and (not context.requires or not present.isdisjoint(context.requires))
 
 
 def _transport(family: Family, contexts: Sequence[Context], group: Group | None, own: frozenset[str]) -> tuple[str, str | None, str, str]:

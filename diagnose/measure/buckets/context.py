@@ -86,7 +86,11 @@ def _by_words(frame: pl.DataFrame, contexts: Sequence[tuple[int, Context]], taxo
     distinct = words["words"].unique()
     bits = [[told[number][0] for number in lines.holding(text)] for text in distinct]
     hits = pl.DataFrame({"words": distinct, "bit": pl.Series(bits, dtype=pl.List(pl.Int8))}).explode("bit").drop_nulls()
-    return said.join(words.join(hits, on="words").select("text", "bit"), on="text", how="inner").select("row", "bit")
+    found = words.join(hits, on="words")
+    for bit, context in told:
+        if context.unless:
+            found = found.filter((pl.col("bit") != bit) | ~pl.col("text").str.contains(union(context.unless)))
+    return said.join(found.select("text", "bit"), on="text", how="inner").select("row", "bit")
 
 
 def _tags(trace: Trace, taxonomy: Taxonomy) -> pl.DataFrame:
@@ -168,7 +172,7 @@ def _inherited(trace: Trace, segments: pl.DataFrame, nodes: pl.Series, line: _Ti
     A backward node and its forward operator share the sequence number; the forward operator is the last one with that number
     that began before the node. One that a checkpoint runs again inside a backward node belongs where that node's own operator did.
     """
-    keep = sum(1 << bit for bit, context in enumerate(taxonomy.contexts) if context.inherited and (context.bucket or context.kind))
+    keep = sum(1 << bit for bit, context in enumerate(taxonomy.contexts) if context.inherited)
     numbered = trace.ranges.lazy().filter(pl.col("sequence").is_not_null())
     is_node = pl.col("forward_thread").is_not_null() | pl.col("text_id").is_in(nodes.implode())
     began = pl.col("start").alias("began")

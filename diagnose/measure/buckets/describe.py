@@ -113,7 +113,7 @@ def _masks(given: Sequence[Context], taxonomy: Taxonomy) -> list[int]:
     own = masks_of([_ranges(one) for one in given], taxonomy)
     forward = masks_of([{"module": texts(one, FORWARD_KEY)} for one in given], taxonomy)
     phased = sum(1 << bit for bit, context in enumerate(taxonomy.contexts) if context.phase is not None)
-    keep = sum(1 << bit for bit, context in enumerate(taxonomy.contexts) if context.inherited and (context.bucket or context.kind))
+    keep = sum(1 << bit for bit, context in enumerate(taxonomy.contexts) if context.inherited)
     told = [0 if mine & phased else _phase_bit(one, taxonomy) for mine, one in zip(own, given, strict=True)]
     return [mine | (theirs & keep) | bit for mine, theirs, bit in zip(own, forward, told, strict=True)]
 

@@ -26,6 +26,8 @@ _COMPILED = r"_object_at_.*|_[Tt]ensor(?:ptr|o[^p]|gmem|000).*|\[clone.*"
 _GUARD = r"^(?:typename )?std::enable_if<.*?>::type "  # what a template's condition leaves before the function's name
 # Triton's name with the constants that it was compiled for behind it: NAME_value, in capitals.
 _CONSTANTS = r"^(\w*_kernel)_[A-Z]{2,}[A-Z0-9]*_\w+"
+# What Triton's older versions knew of a kernel's arguments: the number of each, with letters for divisible and constant ones.
+_ARGUMENTS = r"^(\w*[A-Za-z0-9])_0(?:[cd]e?1[0-9cde]*|1[0-9e]*[cd][0-9cde]*)$"
 _NESTED = 4  # parentheses within parentheses that are taken out of template arguments
 # Among template arguments: types, and wrappers that let a kernel be compiled for one architecture only.
 _SILENT = (
@@ -62,15 +64,21 @@ def _identifiers(name: str, at: int, *, spaces: bool = True) -> list[str]:
     return [word for word in words if word]
 
 
-def _function_and_template(symbol: str) -> tuple[str, str]:
-    """The last identifier of a mangled symbol's own name, and the identifiers behind it but for namespaces, divided by blanks."""
+def _parts(symbol: str) -> tuple[str, str, str]:
+    """What a mangled symbol's own name lies in, its last identifier, and those behind it but for namespaces; divided by blanks."""
     match = _QUALIFIED.match(symbol, 2)
     at = 2 if match is None else match.end()
-    function = ""
+    names: list[str] = []
     while (digits := re.compile(r"\d{1,4}").match(symbol, at)) is not None:
         at = digits.end() + int(digits.group())
-        function = symbol[digits.end() : at]
-    return function, " ".join(_identifiers(symbol, at, spaces=False)[:MOST])
+        names.append(symbol[digits.end() : at])
+    spaces = " ".join(name for name in names[:-1] if not name.startswith("_GLOBAL__N_"))
+    return spaces, "".join(names[-1:]), " ".join(_identifiers(symbol, at, spaces=False)[:MOST])
+
+
+def _symbol(name: str) -> str:
+    """The mangled symbol in a name that `demangled` gave."""
+    return name[name.rindex(" _Z") + 1 :]
 
 
 def normalised(names: pl.Series) -> pl.Series:
@@ -88,7 +96,9 @@ def normalised(names: pl.Series) -> pl.Series:
         .str.replace(r"\.kd$", "")
         .str.replace(r"^void ", "")
         .str.replace(_GUARD, "")
+        .str.replace(r" \[clone [^\]]*\]$", "")
         .str.replace(_CONSTANTS, "${1}")
+        .str.replace(_ARGUMENTS, "${1}")
         .str.replace_all(r"\(anonymous namespace\)::|<unnamed>::|_GLOBAL__N_\w*::", "")
         .str.replace_all(r"\(bool\)1", "true")
         .str.replace_all(r"\(bool\)0", "false")
@@ -152,9 +162,7 @@ def words_of(names: pl.Series, taxonomy: Taxonomy) -> pl.Series:
     mangled = frame["name"].str.contains(r" _Z").fill_null(value=False)
     if mangled.any():
         symbols = frame["name"].filter(mangled)
-        parts = pl.DataFrame(
-            [_function_and_template(name[name.rindex(" _Z") + 1 :]) for name in symbols], schema=["function", "template"], orient="row"
-        )
+        parts = pl.DataFrame([_parts(_symbol(name))[1:] for name in symbols], schema=["function", "template"], orient="row")
         places = mangled.arg_true()
         frame = frame.with_columns(
             frame["function"].scatter(places, parts["function"]), frame["template"].scatter(places, parts["template"])
@@ -189,15 +197,17 @@ def _first(identifiers: pl.Expr) -> pl.Expr:
 
 def namespaces_of(names: pl.Series) -> pl.Series:
     """The words of the namespaces, classes or Python modules that a name's function lies in, in the spelling of `normalised`."""
-    mangled = pl.col("name").str.contains(r" _Z")
+    mangled = names.str.contains(r" _Z").fill_null(value=False)
+    spaces = pl.Series([_parts(_symbol(name))[0] for name in names.filter(mangled)], dtype=pl.String)
+    spaces = pl.Series("spaces", [None], dtype=pl.String).new_from_index(0, len(names)).scatter(mangled.arg_true(), spaces)
     path = (
-        pl.when(mangled)
-        .then(pl.lit(None))
+        pl.when(pl.col("spaces").is_not_null())
+        .then("spaces")
         .when(pl.col("name").str.starts_with("kernel_cutlass_"))
         .then(pl.col("name").str.extract(_MODULE))
         .otherwise(pl.col("name").str.extract(r"^([^<(]*)").str.extract(r"^(.*)::"))
     )
-    return pl.DataFrame({"name": names}).select(_spaced(path.fill_null("")).alias("words"))["words"]
+    return pl.DataFrame({"name": names, "spaces": spaces}).select(_spaced(path.fill_null("")).alias("words"))["words"]
 
 
 def range_words(texts: pl.Series) -> pl.Series:

@@ -128,6 +128,7 @@ def context(know: Catalogue, key: str) -> Entry:
             *paragraph("to", _operations(one)),
             *paragraph("holds even against", "a name that already decided" if one.overrides else ""),
             *paragraph("only inside", *refs("context", one.requires)),
+            *paragraph("only outside", *refs("context", one.outside)),
             *paragraph("looked for in", ", ".join(_SOURCE[source] for source in one.sources)),
             *paragraph("backward nodes", "" if one.inherited else "do not take it over from their forward operator"),
             *verbatim("patterns", one.patterns),

@@ -56,12 +56,20 @@ def test_names_are_normalised_and_demangled():
         "void at::native::(anonymous namespace)::f<4, true, std::array<char*, 3ul> >(int)",
         "void at::native::<unnamed>::f<(int)4, (bool)1, std::array<char *, (unsigned long)3>>(int)",
         "Cijk_A.kd",
+        "void acme::run<4>(int) [clone .kd]",
+        "_fused_moe_kernel_0d1d2de3c4c",
+        "_fused_moe_kernel_01d2de",
+        "triton_poi_fused_add_0",
         None,
     ]
     assert normalised(pl.Series(names)).to_list() == [
         "at::native::f<4, true, std::array<char*, 3ul>>(int)",
         "at::native::f<4, true, std::array<char*, 3>>(int)",
         "Cijk_A",
+        "acme::run<4>(int)",
+        "_fused_moe_kernel",
+        "_fused_moe_kernel",
+        "triton_poi_fused_add_0",
         None,
     ]
     name = "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bLi256ELb1EEEvPT0_S4_i"

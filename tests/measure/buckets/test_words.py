@@ -280,10 +280,36 @@ NAMES = {
     "build_packed_scales_kernel": "quantize",
     "void cudnn::ops::scalePackedTensor_kernel<float, float>(long, float*, float)": "elementwise",
     "moe_build_active_expert_segments_kernel": "dispatch",
+    # every token passes shared experts: they are a dense layer, their gate scales what comes out of it
+    "shared_expert_forward_kernel": "dense_gemm",
+    "shared_expert_swiglu_kernel": "activation",
+    "shared_expert_gate_scale_kernel": "elementwise",
+    "append_shared_experts_to_topk_kernel": "dispatch",
+    # casting for experts is no product of theirs, unless the stage of a layer that it is fused into stands beside
+    "mxfp8_experts_quant_kernel": "quantize",
+    "moe_stage1_fused_quant_kernel": "expert_gemm",
+    "blockscaled_fp8_varlen_gemm_kernel": "expert_gemm",
+    "grouped_w4a8_kernel": "expert_gemm",
+    "routed_experts_up_expand": "expert_gemm",
+    "routed_accumulate_f32_kernel": "dispatch",
+    "ep_token_unpack_kernel": "dispatch",
+    "map_logical_to_physical_experts": "dispatch",
+    # latents are normalised, and so are pictures, but otherwise
+    "rms_norm_ckv_kernel": "norm",
+    "rms_norm_kv_rope_kernel": "attention",
+    "normalize_image_kernel": "elementwise",
+    "normalize_rows_kernel": "norm",
+    "_fa_fwd_kernel": "attention",
+    "_cmp_bwd_preprocess": "attention",
+    "segment_cmp_backward_kernel": "elementwise",
+    "put_signal_kernel": "collective",
     "reconstruct_gptq_4bit_kernel": "quantize",
     # a carrier is read by what it carries, in both spellings
     "void cutlass::device_kernel<acme::FlashAttentionForward<float>>(Params)": "attention",
     "_ZN7cutlass13device_kernelIN4acme15RmsNormBackwardIfEEEEvv": "norm",
+    # what only its namespace tells, a mangled name tells too
+    "void acme::deep_ep::count_recv_kernel(float*)": "dispatch",
+    "_ZN4acme7deep_ep17count_recv_kernelEPf": "dispatch",
     "kernel_cutlass_kernel_acmemoe_gemmsrcdenseRMSNormBackward_object_at__tensorptrbf16": "norm",
 }
 
@@ -324,6 +350,8 @@ PARENTS = [
     ({"modules": ["AcmeTokenDispatcher_2"]}, "dispatch", "module"),
     ({"modules": ["DSAttention_3"]}, "attention", "module"),
     ({"ops": ["SparseMLABackward"]}, "attention", "module"),
+    ({"modules": ["AcmeLatentRouter_3"], "ops": ["aten::mm"]}, "router", "module"),
+    ({"modules": ["AcmeGroupedMLP_1"], "ops": ["aten::mm"]}, "expert_gemm", "module"),
     ({"ops": ["AcmeLinearCrossEntropyBackward"]}, "loss", "operator"),
     ({"nvtx": ["acme.muon.step"]}, "optimizer", "module"),
     ({"modules": ["AcmeTokenReorderer_0"]}, "dispatch", "module"),
@@ -338,6 +366,35 @@ PARENTS = [
     ({"nvtx": ["zeropower_via_newtonschulz5"]}, "optimizer", "module"),
     ({"modules": ["nn.Module: AcmeProjector_0"]}, "vision_encoder", "module"),
     ({"modules": ["AcmeDecoder_0"]}, "other", "name"),
+    ({"modules": ["AcmeMoeGatedDeltaNet_0"]}, "attention", "module"),
+    ({"modules": ["AcmeMoeRMSNormGated_0"]}, "norm", "operator"),
+    ({"modules": ["AcmeLinearRMSNorm_0"]}, "norm", "operator"),
+    ({"modules": ["AcmeForgetGate_0"]}, "other", "name"),
+    ({"modules": ["AcmeGatingMLP_0"]}, "other", "name"),
+    ({"modules": ["AcmeMoeMLP_0"]}, "other", "name"),
+    ({"modules": ["AcmeSharedExpertsMLP_0"]}, "dense_gemm", "module"),
+    ({"modules": ["AcmeHybridMixer_0"]}, "attention", "module"),
+    ({"modules": ["AcmeMixerMLP_0"]}, "other", "name"),
+    ({"modules": ["AcmeCSACompressor_0"]}, "attention", "module"),
+    ({"modules": ["AcmeRotaryPositionalEmbedding_0"]}, "attention", "operator"),
+    ({"modules": ["AcmeVisionTopKRouter_0"]}, "vision_encoder", "module"),
+    ({"modules": ["AcmeMambaForCausalLM_0"]}, "other", "name"),
+    # a linear layer's own kernel is its product, whatever it lies in
+    ({"modules": ["AcmeAttention_0", "Linear_3"]}, "dense_gemm", "operator"),
+    ({"modules": ["AcmeExperts_0", "Linear_3"]}, "expert_gemm", "module"),
+    ({"modules": ["AcmeMoEBlock_0", "Linear_3"]}, "other", "name"),
+    ({"ops": ["aten::mm"]}, "dense_gemm", "operator"),
+    ({"ops": ["Fp8LinearFunctionBackward"]}, "dense_gemm", "operator"),
+    ({"ops": ["LinearAttnFunction"]}, "attention", "module"),
+    ({"ops": ["ChunkedLinearLogProbs"]}, "loss", "operator"),
+    ({"ops": ["AcmeRoPE2D"]}, "attention", "module"),
+    ({"ops": ["AcmeReverseKL"]}, "loss", "operator"),
+    ({"ops": ["AcmeEPGroupGemm"]}, "expert_gemm", "module"),
+    ({"ops": ["AcmeMoeExpertsFunction"]}, "expert_gemm", "module"),
+    ({"ops": ["FusedDispatchAndPermute"]}, "dispatch", "operator"),
+    ({"ops": ["UniformExpertAssignment"]}, "router", "module"),
+    ({"ops": ["AcmeSymQuantizer"]}, "quantize", "operator"),
+    ({"ops": ["ToFP8RowMajor"]}, "quantize", "operator"),
 ]
 
 
@@ -345,6 +402,29 @@ PARENTS = [
 def test_an_unknown_kernel_takes_the_bucket_of_a_parent_that_decides(name: str, taxonomy: Taxonomy):
     found = describe_all([(name, context) for context, _, _ in PARENTS], taxonomy)
     assert [(context, one.bucket, one.evidence) for (context, _, _), one in zip(PARENTS, found, strict=True)] == PARENTS
+
+
+GEMM = "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN"
+
+
+@pytest.mark.parametrize(
+    ("modules", "bucket"),
+    [
+        # a model may be called so as its vision tower would be: then it holds a decoder's layers
+        (["AcmeVisionModel_0", "AcmeDecoderLayer_3", "Linear_17"], "dense_gemm"),
+        (["AcmeVisionModel_0", "AcmeVisionEncoderLayer_3", "Linear_17"], "vision_encoder"),
+        (["AcmeVisionForConditionalGeneration_0", "Linear_17"], "dense_gemm"),
+        # Transformers puts the model's name before every class
+        (["AcmeMoeDecoderLayer_3", "AcmeMoeMLP_3", "Linear_17"], "dense_gemm"),
+        (["AcmeMoeDecoderLayer_3", "AcmeMoeSparseMoeBlock_3", "AcmeMoeExperts_3"], "expert_gemm"),
+        (["AcmeMoeSparseMLP_3", "Linear_17"], "expert_gemm"),
+        (["MoEMLP_3", "Linear_17"], "expert_gemm"),
+        (["AcmeMoeGatedDeltaNet_3", "Linear_17"], "dense_gemm"),
+        (["AcmeMoeGate_3"], "router"),
+    ],
+)
+def test_products_of_classes_whose_model_is_called_after_a_part(taxonomy: Taxonomy, modules: list[str], bucket: str):
+    assert describe_all([(GEMM, {"modules": [f"nn.Module: {one}" for one in modules]})], taxonomy)[0].bucket == bucket
 
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>>"
@@ -384,6 +464,8 @@ def test_a_name_lies_in_namespaces_or_in_the_module_of_a_cute_class():
         "kernel_cutlass_kernel_acmeopslinear_cross_entropy_sm90_TileGemmSM90_object_at__tensorptrbf16": " acmeopslinear cross entropy sm90 ",
         "kernel_cutlass_scale_kernel_tensorptrbf16": " ",
         "main_kernel": " ",
+        "_ZN4acme12_GLOBAL__N_112moe_exchange13count_to_sendILi4EN4acme3kda4TileEEEvPf": " acme moe exchange ",
+        "_Z4scanPf": " ",
     }
     assert dict(zip(names, namespaces_of(normalised(pl.Series(list(names)))), strict=True)) == names
 
