@@ -18,7 +18,7 @@ from diagnose.job import Job
 from diagnose.knowledge.buckets import Buckets
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.ranks import transfers
-from diagnose.measure.ranks.groups import experts, like_groups, pipeline, slow_devices, tails
+from diagnose.measure.ranks.groups import experts, like_groups, micro_batches, pipeline, slow_devices, tails
 from diagnose.measure.ranks.lateness import Background, late
 from diagnose.measure.ranks.matching import Clocks, aligned, ends_apart
 from diagnose.measure.ranks.members import Input, Member, host_label, members_of, mesh_of
@@ -188,7 +188,17 @@ def compare(
     skewed, skew = skews(members, group_of, told)
     slow = slow_devices(members, group_of, buckets)
     uneven = experts(every, slow)
-    lateness = late(every, Background(members=members, own=own, slow=slow, alike=group_of, experts=uneven, clocks=told, buckets=buckets))
+    background = Background(
+        members=members,
+        own=own,
+        slow=slow,
+        alike=group_of,
+        experts=uneven,
+        clocks=told,
+        buckets=buckets,
+        micro_batches=micro_batches(job),
+    )
+    lateness = late(every, background)
     slowest, chosen = _slowest(members, own, lateness, middle)
     captured = len({member.rank.rank for member in members})
     world = world if world is not None and world >= captured else None  # one of them is of another job, or the number is wrong

@@ -68,7 +68,7 @@ def test_bandwidth_needs_sizes_and_every_member() -> None:
     assert "sizes" in exchange(2, None).note  # type: ignore[attr-defined]
 
 
-def judged(did: list[Did]):  # type: ignore[no-untyped-def]
+def judged(did: list[Did], micro_batches: int | None = None):  # type: ignore[no-untyped-def]
     every = members(did)
     matched, _ = match(every, None)
     split = [split_exchanges(group) for group in matched]
@@ -76,7 +76,19 @@ def judged(did: list[Did]):  # type: ignore[no-untyped-def]
     slow = slow_devices(every, groups, load_buckets())
     uneven = experts(split, slow)
     own, told = own_times(every, split), clocks(every, matched)
-    return late(split, Background(members=every, own=own, slow=slow, alike=groups, experts=uneven, clocks=told, buckets=load_buckets()))
+    return late(
+        split,
+        Background(
+            members=every,
+            own=own,
+            slow=slow,
+            alike=groups,
+            experts=uneven,
+            clocks=told,
+            buckets=load_buckets(),
+            micro_batches=micro_batches,
+        ),
+    )
 
 
 def rows(n: int, late_by: int, seed: int) -> list[Ran]:
@@ -153,6 +165,7 @@ def test_who_issues_late_or_has_more_images_is_named_and_nobody_where_nobody_wai
     work = {True: {"vision_encoder": 9_000_000, "attention": 5_000_000}, False: {"vision_encoder": 3_000_000, "attention": 5_000_000}}
     (found,) = judged(four(3, blocked_ns=blocked, work=lambda is_late: work[is_late]))
     assert (found.rank, found.cause, found.bucket, found.longer_ns) == (3, "vision_work", "vision_encoder", 6_000_000)
+    assert (found.wait_ns, found.saves_ns) == (6_000_000, 4_500_000)  # a quarter of what is evened out falls on rank 3 too
     work = {True: {"expert_gemm": 36_000_000}, False: {"expert_gemm": 12_000_000}}  # 9 and 3 ms on four streams at once
     (found,) = judged(four(3, blocked_ns=blocked, work=lambda is_late: work[is_late], streams=lambda _: 4))
     assert (found.rank, found.cause, found.longer_ns) == (3, "expert_work", 6_000_000)
@@ -173,6 +186,36 @@ def test_a_slow_device_costs_no_more_than_its_work_takes_longer() -> None:
         ]
     )
     assert (found.rank, found.cause, found.wait_ns) == (1, "slow_gpu", 2_100_000)
+
+
+def test_a_slow_device_costs_no_more_where_others_are_late_with_it() -> None:
+    """Rank 2 comes as late as rank 1, because it waited for it elsewhere; rank 1 works 2 ms more than those that wait 6 ms for both."""
+    did = some(6, {1: [300_000, 295_000], 2: [296_000]})
+    for rank, one in enumerate(did):
+        shapes = [("gemm", "dense_gemm", 130 if rank == 1 else 100)]
+        work = {"dense_gemm": 8_000_000 if rank == 1 else 6_000_000}
+        did[rank] = replace(one, shapes=shapes, work=work, starved_ns=0, blocked_ns=0 if rank == 1 else 6_000_000)
+    (found,) = judged(did)
+    assert (found.rank, found.cause, found.wait_ns) == (1, "slow_gpu", 2_000_000)
+
+
+def test_a_rank_that_communication_with_ranks_not_captured_holds_up_is_no_straggler() -> None:
+    """It comes late by as much as transport that no other capture shows holds it up more than the others."""
+    assert judged(four(3, blocked_ns=lambda _: 9_000_000)) == ()
+    (found,) = judged(four(3, blocked_ns=lambda is_late: 4_000_000 if is_late else 9_000_000))
+    assert found.rank == 3
+
+
+@pytest.mark.parametrize(("batches", "saves"), [(None, None), (8, 6_000_000 // 8)])
+def test_a_straggler_of_a_stage_saves_no_more_than_leads_to_the_longest_stage(batches: int | None, saves: int | None) -> None:
+    """Ranks 0 to 3 wait for the stage of rank 4, which works longer than the straggler among them: a micro-batch of it is won."""
+    first = [
+        replace(one, blocked_ns=one.blocked_ns + 20_000_000, bubble_ns=20_000_000, work={"embedding": 1})
+        for one in four(1, blocked_ns=blocked, starved_ns=lambda is_late: 7_000_000 if is_late else 900_000)
+    ]
+    last = Did(rank=4, lanes={}, step_ns=60_000_000, bubble_ns=5_000_000, blocked_ns=5_000_000, work={"loss": 1})
+    (found,) = judged([*first, last], batches)
+    assert (found.rank, found.cause, found.wait_ns, found.saves_ns) == (1, "slow_host", 6_000_000, saves)
 
 
 def test_a_pair_that_ends_an_exchange_later_than_the_rest_is_late_by_its_slow_link() -> None:
