@@ -82,7 +82,7 @@ def late(every: Sequence[Transfers], known: Background) -> tuple[Late, ...]:
         entries += [entry for blame in blames for entry in _in_turn(blame, blame.members, sum(blame.behind.values()), known, shown=True)]
         entries = [_of_all_groups(entry, known) for entry in entries] + _slow_stages(known)
     best: dict[int | None, Late] = {}
-    for entry in sorted((_of_its_stage(entry, known) for entry in entries), key=lambda entry: (-entry.wait_ns, entry.ranks)):
+    for entry in sorted((_of_its_stage(entry, entries, known) for entry in entries), key=lambda entry: (-entry.wait_ns, entry.ranks)):
         best.setdefault(entry.rank, entry)
     return tuple(best.values())
 
@@ -387,21 +387,38 @@ def _of_all_groups(entry: Late, known: Background) -> Late:
     return structs.replace(entry, wait_ns=max(entry.wait_ns, sum(lost) // len(lost)))
 
 
-def _of_its_stage(entry: Late, known: Background) -> Late:
+def _of_its_stage(entry: Late, entries: Sequence[Late], known: Background) -> Late:
     """The entry with what the step could win of a straggler in one pipeline stage.
 
-    The pipeline runs at the pace of its longest stage: another one may take its place, and what is won besides is one micro-batch of the
-    steps' beginning and end, in which all stages wait for each other. Where the micro-batches are not known, nothing is taken off.
+    The pipeline runs at the pace of its longest stage, so that another one may take its place; those that are late by the same cause are
+    mended with it. What stages that do not set the pace win besides is at most a micro-batch at the beginning of a step and one at its end,
+    where all wait for each other. Where the micro-batches are not known, nothing is taken off.
     """
     if entry.rank is None or not known.micro_batches or entry.kinds == (PIPELINE,):
         return entry
-    mine = {known.alike[member.place] for member in known.members if member.rank.rank in entry.ranks}
-    others = [known.own[member.place].median_ns for member in known.members if known.alike[member.place] not in mine and any(member.bubble)]
+    stage = {member.rank.rank: known.alike[member.place] for member in known.members}
+    cures: dict[int, int] = {}
+    for one in entries:
+        if one.rank is not None and one.cause == entry.cause:
+            cures[one.rank] = max(_won(one), cures.get(one.rank, 0))
+    longest: dict[str, int] = {}
+    for member in known.members:
+        if any(member.bubble):
+            own = known.own[member.place].median_ns - cures.get(member.rank.rank, 0)
+            longest[stage[member.rank.rank]] = max(own, longest.get(stage[member.rank.rank], 0))
+    mine = stage[entry.rank]
+    others = {name: max((ns for rank, ns in cures.items() if stage[rank] == name), default=0) for name in longest if name != mine}
     if not others:
         return entry
-    longest = max(known.own[member.place].median_ns for member in known.members if member.rank.rank == entry.rank)
-    most = max(0, longest - max(others)) + entry.wait_ns // known.micro_batches
-    return structs.replace(entry, saves_ns=min(most, entry.wait_ns if entry.saves_ns is None else entry.saves_ns))
+    own = max(known.own[member.place].median_ns for member in known.members if member.rank.rank == entry.rank)
+    ends = 2 * _won(entry) // known.micro_batches
+    saves = min(_won(entry), max(0, own - max(longest[name] for name in others)) + ends)
+    return structs.replace(entry, saves_ns=saves + 2 * sum(others.values()) // known.micro_batches)
+
+
+def _won(entry: Late) -> int:
+    """What the step could win of a straggler, as far as its stage sets the pace."""
+    return entry.wait_ns if entry.saves_ns is None else entry.saves_ns
 
 
 def _slower(known: Background, culprit: int, others: Sequence[Member], wait: int) -> bool:

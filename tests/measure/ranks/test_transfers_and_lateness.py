@@ -206,16 +206,33 @@ def test_a_rank_that_communication_with_ranks_not_captured_holds_up_is_no_stragg
     assert found.rank == 3
 
 
-@pytest.mark.parametrize(("batches", "saves"), [(None, None), (8, 6_000_000 // 8)])
-def test_a_straggler_of_a_stage_saves_no_more_than_leads_to_the_longest_stage(batches: int | None, saves: int | None) -> None:
-    """Ranks 0 to 3 wait for the stage of rank 4, which works longer than the straggler among them: a micro-batch of it is won."""
-    first = [
-        replace(one, blocked_ns=one.blocked_ns + 20_000_000, bubble_ns=20_000_000, work={"embedding": 1})
-        for one in four(1, blocked_ns=blocked, starved_ns=lambda is_late: 7_000_000 if is_late else 900_000)
+def stage_of_four(late_rank: int | None, part: str, first: int, bubble_ns: int) -> list[Did]:
+    """Four ranks of a pipeline stage that holds `part`, one of them late by 6 ms, all waiting for other stages for `bubble_ns`."""
+    did = four(late_rank, blocked_ns=blocked, starved_ns=lambda is_late: 7_000_000 if is_late else 900_000)
+    return [
+        replace(
+            one,
+            rank=first + one.rank,
+            lanes={lane(communicator=first + 1): next(iter(one.lanes.values()))},
+            blocked_ns=one.blocked_ns + bubble_ns,
+            bubble_ns=bubble_ns,
+            work={part: 1},
+        )
+        for one in did
     ]
-    last = Did(rank=4, lanes={}, step_ns=60_000_000, bubble_ns=5_000_000, blocked_ns=5_000_000, work={"loss": 1})
-    (found,) = judged([*first, last], batches)
+
+
+@pytest.mark.parametrize(("batches", "saves"), [(None, None), (8, 2 * 6_000_000 // 8)])
+def test_a_straggler_of_a_stage_saves_no_more_than_leads_to_the_longest_stage(batches: int | None, saves: int | None) -> None:
+    """The other stage works longer than the straggler: a micro-batch at either end of the step is won."""
+    (found,) = judged([*stage_of_four(1, "embedding", 0, 20_000_000), *stage_of_four(None, "loss", 4, 5_000_000)], batches)
     assert (found.rank, found.cause, found.wait_ns, found.saves_ns) == (1, "slow_host", 6_000_000, saves)
+
+
+def test_stragglers_of_all_stages_that_have_one_cause_are_mended_together() -> None:
+    """Stage by stage one is late by as much: all of it is won, and what the other stage takes longer at both ends of the step."""
+    found = judged([*stage_of_four(1, "embedding", 0, 20_000_000), *stage_of_four(2, "loss", 4, 20_000_000)], 8)
+    assert [(one.rank, one.wait_ns, one.saves_ns) for one in found] == [(rank, 6_000_000, 6_000_000 + 1_500_000) for rank in (1, 6)]
 
 
 def test_a_pair_that_ends_an_exchange_later_than_the_rest_is_late_by_its_slow_link() -> None:
