@@ -188,6 +188,8 @@ def compare(
     skewed, skew = skews(members, group_of, told)
     slow = slow_devices(members, group_of, buckets)
     uneven = experts(every, slow)
+    captured = len({member.rank.rank for member in members})
+    world = world if world is not None and world >= captured else None  # one of them is of another job, or the number is wrong
     background = Background(
         members=members,
         own=own,
@@ -197,11 +199,10 @@ def compare(
         clocks=told,
         buckets=buckets,
         micro_batches=micro_batches(job),
+        transfers=None if captured == world else whole_transfers(members, every, unknown=world is None),
     )
     lateness = late(every, background)
     slowest, chosen = _slowest(members, own, lateness, middle)
-    captured = len({member.rank.rank for member in members})
-    world = world if world is not None and world >= captured else None  # one of them is of another job, or the number is wrong
     stages = stages_of(members, mesh, job, world, buckets)
     stage_of = stages.of if stages is not None else {}
     return Compared(
@@ -231,6 +232,12 @@ def compare(
 
 
 _NOTHING = "No collective could be matched across ranks, so stragglers, and how much of a collective is waiting, are unknown."
+
+
+def whole_transfers(members: Sequence[Member], every: Sequence[Transfers], *, unknown: bool) -> dict[int, int]:
+    """By place: transfer per step in groups all of whose members were captured; those of an `unknown` job need not tell their size."""
+    whole = [one for one in every if one.group.whole or (unknown and one.group.size is None)]
+    return {place: own.transfer_ns for place, own in transfers.own_times(members, whole).items()}
 
 
 def _slowest(

@@ -53,7 +53,8 @@ class _Blame:
 class Background:
     """What is known of all members and, by place: own times, those with a slow device, like groups; and experts, clocks, buckets in use.
 
-    `micro_batches` of a step; None: not known.
+    `micro_batches` of a step; None: not known. `transfers`: by place, transfer per step in groups of which all members were captured: in
+    others it may hold waiting for one that was not; None: all were.
     """
 
     members: Sequence[Member]
@@ -64,6 +65,11 @@ class Background:
     clocks: Clocks
     buckets: Buckets
     micro_batches: int | None = None
+    transfers: Mapping[int, int] | None = None
+
+    def transfer(self, place: int) -> int:
+        """What a member surely transfers, ns per step."""
+        return self.own[place].transfer_ns if self.transfers is None else self.transfers[place]
 
     def likes(self, place: int, fallback: Sequence[Member]) -> list[int]:
         """Places of the other members of the same like group; those of `fallback` where it is alone in it."""
@@ -192,6 +198,7 @@ def _straggler(blame: _Blame, culprit: int, total: int, arrivals: _Arrivals, kno
     if cause == "slow_gpu":
         early = [one for one in others if one.place not in late_ones]
         wait = min(wait, max(_more_work(one, early) for one in (member, *others) if one.place in late_ones) or wait)
+    like = max(len(blame.members), len(known.likes(culprit, others)) + 1)  # ranks that share the work, once it is even
     times = blame.lasts[culprit] / blame.noticed
     much = f"{share:.1%} of the waiting is for it".replace("%", " %")
     alike = [one for one in others if one.place in late_ones and _late_alike(one, blame, late_ones, cause, known)]
@@ -211,7 +218,7 @@ def _straggler(blame: _Blame, culprit: int, total: int, arrivals: _Arrivals, kno
         evidence=f"Rank {member.rank.rank} comes last in {often}, and {much}{also}; {words}.",
         status="inferred",
         alike=tuple(one.rank.rank for one in alike),
-        saves_ns=min(wait, waited * (len(blame.members) - len(late_ones)) // len(blame.members)) if cause in EVENED else None,
+        saves_ns=min(wait, waited * (like - len(late_ones)) // like) if cause in EVENED else None,
     )
 
 
@@ -437,13 +444,14 @@ def _slower(known: Background, culprit: int, others: Sequence[Member], wait: int
 
 def _held_up_unseen(known: Background, culprit: int, others: Sequence[Member]) -> int:
     """By how much more than its likes transport that no other capture shows held a rank up, ns per step: there it may wait for others."""
-    unseen = {place: _unseen(known.members[place], known.own[place]) for place in (culprit, *known.likes(culprit, others))}
+    unseen = {place: _unseen(place, known) for place in (culprit, *known.likes(culprit, others))}
     return unseen.pop(culprit) - int(median_low(list(unseen.values())))
 
 
-def _unseen(member: Member, own: OwnTimes) -> int:
+def _unseen(place: int, known: Background) -> int:
     """How long transport held a rank up beside the waiting and the transfers that are known of matched exchanges, ns per step."""
-    return max(0, integer_median(step.blocking_transport_ns for step in member.steps) - integer_median(own.lost) - own.transfer_ns)
+    held = integer_median(step.blocking_transport_ns for step in known.members[place].steps)
+    return max(0, held - integer_median(known.own[place].lost) - known.transfer(place))
 
 
 def _over(mine: Sequence[int], theirs: Sequence[Sequence[int]]) -> list[int]:
@@ -472,7 +480,7 @@ def _cause(member: Member, others: Sequence[Member], wait: int, known: Backgroun
     if starved >= EXPLAINS * wait and starved >= more:
         words = f"its CPU launches later: it is launch-bound for {starved / 1e6:.3f} ms {per} more than on the others"
         return "slow_host", None, starved, words
-    moving = known.own[member.place].transfer_ns - median_low([known.own[one.place].transfer_ns for one in others])
+    moving = known.transfer(member.place) - median_low([known.transfer(one.place) for one in others])
     if moving >= EXPLAINS * wait and moving >= more:
         words = f"collectives in its other groups transfer for {moving / 1e6:.3f} ms {per} more than those of the others"
         return "slow_link", None, moving, words

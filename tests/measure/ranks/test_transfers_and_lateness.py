@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.buckets import load_buckets
-from diagnose.measure.ranks.compare import _slowest
+from diagnose.measure.ranks.compare import _slowest, whole_transfers
 from diagnose.measure.ranks.groups import experts, like_groups, slow_devices
 from diagnose.measure.ranks.lateness import Background, _arrivals, _in_most, _waited_for_alone, late
 from diagnose.measure.ranks.matching import clocks, ends_apart, match
@@ -68,7 +68,7 @@ def test_bandwidth_needs_sizes_and_every_member() -> None:
     assert "sizes" in exchange(2, None).note  # type: ignore[attr-defined]
 
 
-def judged(did: list[Did], micro_batches: int | None = None):  # type: ignore[no-untyped-def]
+def judged(did: list[Did], micro_batches: int | None = None, transfers: dict[int, int] | None = None):  # type: ignore[no-untyped-def]
     every = members(did)
     matched, _ = match(every, None)
     split = [split_exchanges(group) for group in matched]
@@ -87,6 +87,7 @@ def judged(did: list[Did], micro_batches: int | None = None):  # type: ignore[no
             clocks=told,
             buckets=load_buckets(),
             micro_batches=micro_batches,
+            transfers=transfers,
         ),
     )
 
@@ -204,6 +205,28 @@ def test_a_rank_that_communication_with_ranks_not_captured_holds_up_is_no_stragg
     assert judged(four(3, blocked_ns=lambda _: 9_000_000)) == ()
     (found,) = judged(four(3, blocked_ns=lambda is_late: 4_000_000 if is_late else 9_000_000))
     assert found.rank == 3
+
+
+@pytest.mark.parametrize(("size", "unknown", "whole"), [(4, False, True), (8, True, False), (None, False, False), (None, True, True)])
+def test_a_transfer_of_which_members_were_not_captured_may_be_waiting_for_them(size: int | None, unknown: bool, whole: bool) -> None:
+    every = members([Did(rank=rank, lanes={lane(communicator=1, size=size): rows(20, 0, 3)}) for rank in range(4)])
+    split = [split_exchanges(group) for group in match(every, None)[0]]
+    assert whole_transfers(every, split, unknown=unknown) == dict.fromkeys(range(4), 20 * 400_000 if whole else 0)
+
+
+def test_who_comes_late_because_of_transfers_of_a_group_captured_in_part_is_no_straggler() -> None:
+    """Ranks 2 and 3 come late to all, because their own all-to-all takes longer: a slow link, or a member of it that was not captured."""
+    did = []
+    for rank in range(4):
+        slow = rank in {2, 3}
+        ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(20)]
+        inner = [Ran(start=end - 1_900_000, end=end - 1_500_000 + (600_000 if slow else 0)) for end in ends]
+        outer = [Ran(start=end - 900_000 + (600_000 if slow else 0), end=end) for end in ends]
+        lanes = {lane(communicator=1 + slow): inner, lane("data", "all-gather", "all_gather", communicator=9, size=4): outer}
+        did.append(Did(rank=rank, lanes=lanes, step_ns=60_000_000, blocked_ns=26_000_000))
+    (found, *_) = judged(did)
+    assert (found.cause, found.rank) == ("slow_link", 2)
+    assert judged(did, transfers=dict.fromkeys(range(4), 20 * 300_000)) == ()
 
 
 def stage_of_four(late_rank: int | None, part: str, first: int, bubble_ns: int) -> list[Did]:
