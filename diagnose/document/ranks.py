@@ -143,6 +143,9 @@ class Late(Struct, frozen=True, kw_only=True):
     much, and `rank` is None. `alike` are late with it by the same cause, and what it costs is the cost of all. `bucket` takes longer there
     than on the others (by `longer_ns` per step), or is what those that take turns have uneven work in; `evidence` one sentence with the
     figures.
+
+    `saves_ns`: what the step could win at most of what `rank` costs, because work that is evened out falls on it too, and another pipeline
+    stage may take its place; None: as much as it costs.
     """
 
     kinds: tuple[CommKind, ...]
@@ -157,6 +160,7 @@ class Late(Struct, frozen=True, kw_only=True):
     evidence: str
     status: Status
     alike: tuple[int, ...] = ()
+    saves_ns: int | None = None
 
 
 class StartSkew(Struct, frozen=True, kw_only=True):
@@ -197,6 +201,7 @@ class ExpertImbalance(Struct, frozen=True, kw_only=True):
     busiest_share: float
     layers: tuple[Layer, ...]
     elements_spread: float | None = None  # the same for received elements
+    transfer_ns: int | None = None  # of these exchanges, per step
 
 
 class Stage(Struct, frozen=True, kw_only=True):

@@ -294,7 +294,7 @@ def test_the_pipeline() -> None:
     four = job(model__pipeline_model_parallel_size=4)
     found, _ = of_ranks(ranks(pipeline=uneven), four)
     assert {key: one.bound_ns for key, one in found.items() if key in RULES_OF_RANKS} == {
-        "communication-stages-uneven": 15_000_000,
+        "communication-stages-uneven": 6_802_850,  # even stages wait 12.2 ms, where the slowest one waits 4
         "communication-pipeline-bubble": 9_200_000,
         "communication-few-virtual-stages": 7_000_000,
     }

@@ -105,7 +105,9 @@ def test_a_slow_gpu_of_another_rank_is_the_cause_where_no_wall_of_this_rank_is_o
         "straggler_rank": "0",
         "straggler_cause": "slow_gpu",
         "straggler_wait_ns": 24_000_000,
+        "straggler_saves_ns": 24_000_000,
         "straggler_wait_share": 0.24,
+        "straggler_saves_share": 0.24,
     }
     given = facts(**late)
     found, _ = find(given, job=None, rulebook=BOOK, walls=bounds(given, BOOK))
@@ -113,7 +115,15 @@ def test_a_slow_gpu_of_another_rank_is_the_cause_where_no_wall_of_this_rank_is_o
     assert said.target_wall == "compute"
     assert found[0].id == "compute-straggler-slow-gpu"
     assert said.sentence.startswith("Rank 0's GPU is slow: the other ranks wait 24.0 ms per step (24.0 %) for it. Compute dominates")
-    little = facts(**{**late, "straggler_wait_ns": 9_000_000, "straggler_wait_share": 0.09})
+    little = facts(
+        **{
+            **late,
+            "straggler_wait_ns": 9_000_000,
+            "straggler_saves_ns": 9_000_000,
+            "straggler_wait_share": 0.09,
+            "straggler_saves_share": 0.09,
+        }
+    )
     assert verdict(bounds(little, BOOK), little, BOOK, findings=find(little, job=None, rulebook=BOOK)[0]).cause is None
 
 
@@ -165,7 +175,9 @@ def test_a_rank_late_by_its_own_wall_goes_before_a_part_of_it() -> None:
         "straggler_rank": "1",
         "straggler_cause": "slow_host",
         "straggler_wait_ns": 15_000_000,
+        "straggler_saves_ns": 15_000_000,
         "straggler_wait_share": 0.15,
+        "straggler_saves_share": 0.15,
     }
     assert ids(**{**HOST, **late}, host_gap_excess_ns=8_000_000)[0] == "host-straggler-slow-host"
 

@@ -144,6 +144,7 @@ LONGEST_HEADING = 24  # signs: beside its certainty on a page of 400 px
 LATE = {
     "straggler_rank": "2",
     "straggler_wait_share": 0.062,
+    "straggler_saves_share": 0.062,
     "straggler_last_share": 0.9,
     "straggler_cause": "slow_gpu",
     "transport_blocking_ns": 12_000_000,
@@ -152,7 +153,9 @@ LATE = {
 LOADER = {
     **LATE,
     "straggler_wait_ns": 27_900_000,
+    "straggler_saves_ns": 27_900_000,
     "straggler_wait_share": 0.279,
+    "straggler_saves_share": 0.279,
     "straggler_cause": "slow_host",
     "straggler_longer_ns": 25_000_000,
     "transport_blocking_ns": 0,
@@ -163,12 +166,12 @@ LOADER = {
 @for_each(
     "values, finding, begins",
     (
-        {**LATE, "straggler_wait_ns": 6_200_000},
+        {**LATE, "straggler_wait_ns": 6_200_000, "straggler_saves_ns": 6_200_000},
         "compute-straggler-slow-gpu",
         "Rank 2's GPU is slow: the other ranks wait 6.20 ms per step (6.2 %) for it.",
     ),
     (
-        {**LATE, "straggler_wait_ns": 6_200_000, "straggler_with": "rank 5"},
+        {**LATE, "straggler_wait_ns": 6_200_000, "straggler_saves_ns": 6_200_000, "straggler_with": "rank 5"},
         "compute-straggler-slow-gpu",
         "Rank 2's GPU is slow: the other ranks wait 6.20 ms per step (6.2 %) for it and rank 5, late with it.",
     ),
@@ -177,15 +180,30 @@ LOADER = {
         "compute-uneven-images",
         "Ranks take turns as the straggler, because images fall unevenly on them: they wait 7.10 ms per step (7.1 %) for each other.",
     ),
-    ({**LATE, "straggler_wait_ns": 5_800_000}, None, "Compute takes"),  # less than half of what communication loses
-    ({**LATE, "straggler_wait_ns": 6_200_000, "transport_blocking_ns": 6_200_000}, None, "Compute dominates"),  # communication is no target
+    (
+        {**LATE, "straggler_wait_ns": 5_800_000, "straggler_saves_ns": 5_800_000},
+        None,
+        "Compute takes",
+    ),  # less than half of what communication loses
+    (
+        {**LATE, "straggler_wait_ns": 6_200_000, "straggler_saves_ns": 6_200_000, "transport_blocking_ns": 6_200_000},
+        None,
+        "Compute dominates",
+    ),  # communication is no target
     (  # the verdict speaks of the late rank itself, on which nothing waits: what the others lose by it is worth a wall
-        {**LATE, "straggler_wait_ns": 12_000_000, "straggler_wait_share": 0.12, "transport_blocking_ns": 6_200_000},
+        {
+            **LATE,
+            "straggler_wait_ns": 12_000_000,
+            "straggler_saves_ns": 12_000_000,
+            "straggler_wait_share": 0.12,
+            "straggler_saves_share": 0.12,
+            "transport_blocking_ns": 6_200_000,
+        },
         "compute-straggler-slow-gpu",
         "Rank 2's GPU is slow: the other ranks wait 12.0 ms per step",
     ),
     (
-        {**LATE, "straggler_wait_ns": 6_200_000, "straggler_cause": "slow_host"},
+        {**LATE, "straggler_wait_ns": 6_200_000, "straggler_saves_ns": 6_200_000, "straggler_cause": "slow_host"},
         "host-straggler-slow-host",
         "Rank 2 is the straggler because its CPU",
     ),
@@ -193,6 +211,7 @@ LOADER = {
         {
             **LATE,
             "straggler_wait_ns": 31_000_000,
+            "straggler_saves_ns": 31_000_000,
             "straggler_cause": "slow_host",
             "transport_blocking_ns": 0,
             "launch_starved_ns": 30_000_000,
@@ -206,7 +225,7 @@ LOADER = {
         "Rank 2 is the straggler because of its data loader: the other ranks wait 27.9 ms per step",
     ),
     (
-        {**LOADER, "data_loading_ns": 9_500_000, "straggler_wait_ns": 31_000_000},
+        {**LOADER, "data_loading_ns": 9_500_000, "straggler_wait_ns": 31_000_000, "straggler_saves_ns": 31_000_000},
         "host-straggler-slow-host",
         "Rank 2 is the straggler because its CPU",
     ),
@@ -237,7 +256,7 @@ def test_the_heading_of_a_verdict_is_its_wall_and_cause_or_a_cause_that_lies_els
     causes = [(name, cause) for name, rule in BOOK.rules.items() for cause in (rule.cause, rule.late) if cause is not None]
     named = {(name, cause.say): cause.headline or "" for name, cause in causes}
     assert {name: text for name, text in named.items() if not 0 < len(text) <= LONGEST_HEADING} == {}
-    given = facts(**{**LATE, "straggler_wait_ns": 6_200_000})
+    given = facts(**{**LATE, "straggler_wait_ns": 6_200_000, "straggler_saves_ns": 6_200_000})
     found, _ = find(given, job=None, rulebook=BOOK, where={})
     said = verdict(bounds(given, BOOK), given, BOOK, findings=found)
     assert headline(msgspec.structs.replace(minimal(), verdict=said, findings=found)) == "Straggler: slow GPU"
@@ -266,17 +285,21 @@ def test_what_makes_one_rank_late_bounds_what_the_others_wait_for_it(rule: str, 
         return next(one.bound_ns for one in found if one.id == rule)
 
     own = 10_100_000
-    assert bound(straggler_wait_ns=12_000_000) == 12_000_000
+    assert bound(straggler_wait_ns=12_000_000, straggler_saves_ns=12_000_000) == 12_000_000
     assert [bound(steps_n=steps) for steps in (2, 5)] == [round(2.2 * own), round(1.1 * 5 / 4 * own)]
     assert bound(steps_n=1) == own, "where no step was cut the whole of it was seen"
-    assert [bound(straggler_wait_ns=9_000_000), bound(straggler_longer_ns=25_400_000), bound(straggler_cause="slow_gpu")] == [own] * 3
+    assert [
+        bound(straggler_wait_ns=9_000_000, straggler_saves_ns=9_000_000),
+        bound(straggler_longer_ns=25_400_000),
+        bound(straggler_cause="slow_gpu"),
+    ] == [own] * 3
 
 
 def test_a_failure_outranks_every_wall() -> None:
     rule = BOOK.rules["memory-nearly-full"]
     failed = msgspec.structs.replace(rule, cause=CauseSpec(say="The run ran out of memory", outranks=True))
     book = replace(BOOK, rules={**BOOK.rules, rule.id: failed})
-    given = facts(**LATE, straggler_wait_ns=12_000_000)
+    given = facts(**LATE, straggler_wait_ns=12_000_000, straggler_saves_ns=12_000_000)
     found, _ = find(given, job=None, rulebook=BOOK, where={})
     one = msgspec.structs.replace(found[0], id=rule.id, wall="memory", bound_ns=None)
     said = verdict(bounds(given, book), given, book, findings=[*found, one])

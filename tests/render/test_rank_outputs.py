@@ -202,6 +202,18 @@ def test_the_title_says_plainly_who_is_late(ranks: k.Ranks, title: str) -> None:
     assert rank_story.headline(having(ranks), ranks).title == title
 
 
+def test_the_title_names_the_rank_that_single_steps_make_late() -> None:
+    """By the median it takes as long as the others; in one of four steps 9 ms more."""
+    steps = [k.StepTime(index=number, window_ns=ms(120), own_ns=ms(100)) for number in range(4)]
+    late_once = [*steps[:3], msgspec.structs.replace(steps[3], own_ns=ms(109))]
+    survey = [msgspec.structs.replace(one, steps=tuple(late_once if one.rank == 0 else steps)) for one in rich_ranks().survey]
+    found = changed(late=(), survey=tuple(survey), slowest=0)
+    assert rank_story.headline(having(found), found).title == (
+        "No captured rank is a straggler in most steps; in single ones the others wait for rank 0"
+    )
+    assert rank_story.headline(having(found), changed(late=(), survey=tuple(survey), slowest=1)).title == "No captured rank is a straggler"
+
+
 def test_late_ranks_beyond_three_are_counted() -> None:
     said = rank_story.headline(having(many_ranks(512)), many_ranks(512))
     assert (len(said.points), said.more) == (3, 5)

@@ -18,7 +18,7 @@ from diagnose.job import Job
 from diagnose.knowledge.buckets import Buckets
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.ranks import transfers
-from diagnose.measure.ranks.groups import experts, like_groups, pipeline, slow_devices, tails
+from diagnose.measure.ranks.groups import experts, like_groups, micro_batches, pipeline, slow_devices, tails
 from diagnose.measure.ranks.lateness import Background, late
 from diagnose.measure.ranks.matching import Clocks, aligned, ends_apart
 from diagnose.measure.ranks.members import Input, Member, host_label, members_of, mesh_of
@@ -188,10 +188,21 @@ def compare(
     skewed, skew = skews(members, group_of, told)
     slow = slow_devices(members, group_of, buckets)
     uneven = experts(every, slow)
-    lateness = late(every, Background(members=members, own=own, slow=slow, alike=group_of, experts=uneven, clocks=told, buckets=buckets))
-    slowest, chosen = _slowest(members, own, lateness, middle)
     captured = len({member.rank.rank for member in members})
     world = world if world is not None and world >= captured else None  # one of them is of another job, or the number is wrong
+    background = Background(
+        members=members,
+        own=own,
+        slow=slow,
+        alike=group_of,
+        experts=uneven,
+        clocks=told,
+        buckets=buckets,
+        micro_batches=micro_batches(job),
+        transfers=None if captured == world else whole_transfers(members, every, unknown=world is None),
+    )
+    lateness = late(every, background)
+    slowest, chosen = _slowest(members, own, lateness, middle)
     stages = stages_of(members, mesh, job, world, buckets)
     stage_of = stages.of if stages is not None else {}
     return Compared(
@@ -221,6 +232,12 @@ def compare(
 
 
 _NOTHING = "No collective could be matched across ranks, so stragglers, and how much of a collective is waiting, are unknown."
+
+
+def whole_transfers(members: Sequence[Member], every: Sequence[Transfers], *, unknown: bool) -> dict[int, int]:
+    """By place: transfer per step in groups all of whose members were captured; those of an `unknown` job need not tell their size."""
+    whole = [one for one in every if one.group.whole or (unknown and one.group.size is None)]
+    return {place: own.transfer_ns for place, own in transfers.own_times(members, whole).items()}
 
 
 def _slowest(

@@ -180,11 +180,16 @@ def _blocking(ranks: Ranks | None, wait: int | None, pipeline: int | None) -> in
     """What steps lost to others, without the bubble: waiting in exchanges other than the pipeline's, as far as it can hold compute up."""
     if ranks is None or wait is None or pipeline is None:
         return None
-    lost = [[step.window_ns - step.own_ns for step in one.steps if step.own_ns is not None] for one in ranks.survey]
-    held = _mean([median_low(own) for own in lost if own])
+    held = _mean([lost for one in ranks.survey if (lost := _lost(one)) is not None])
     stages = ranks.pipeline.stages if ranks.pipeline else ()
     bubble = _mean([one.bubble_ns for one in stages]) or 0
     return None if held is None else max(0, min(wait - pipeline, held - bubble))
+
+
+def _lost(one: RankSurvey) -> int | None:
+    """What a device's steps lost to others (median); None where it is not known."""
+    lost = [step.window_ns - step.own_ns for step in one.steps if step.own_ns is not None]
+    return median_low(lost) if lost else None
 
 
 def _wait_share(exchanges: Sequence[MatchedExchange]) -> float | None:
@@ -228,11 +233,14 @@ def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
     late, fellows = the_straggler(ranks), late_with(ranks)
     rotates = any(one.pattern == "rotating" for one in (ranks.late if ranks else ()))
     wait = late.wait_ns if late else _nobody(ranks)
+    saves = wait if late is None or late.saves_ns is None else late.saves_ns
     return {
         "straggler_rank": str(late.rank) if late else None,
         "straggler_with": f"rank{'s' if len(fellows) > 1 else ''} {rank_list(fellows)}" if fellows else None,
         "straggler_wait_ns": wait,
         "straggler_wait_share": _share(wait, step_ns),
+        "straggler_saves_ns": saves,
+        "straggler_saves_share": _share(saves, step_ns),
         "straggler_last_share": late.last_share if late else None,
         "straggler_cause": late.cause if late else None,
         "straggler_bucket": late.bucket if late else None,
@@ -247,9 +255,11 @@ def _rotating(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
     every = [one for one in (ranks.late if ranks else ()) if one.pattern == "rotating"]
     late = max(every, key=lambda one: one.wait_ns, default=None)
     wait = late.wait_ns if late else _nobody(ranks)
+    moving = _transfer_saves(worst_experts(ranks)) if late and late.cause == "expert_work" else None
     return {
         "rotating_wait_ns": wait,
         "rotating_wait_share": _share(wait, step_ns),
+        "rotating_saves_ns": wait if wait is None or moving is None else wait + moving,
         "rotating_cause": late.cause if late else None,
         "rotating_bucket": late.bucket if late else None,
         "rotating_uneven_ns": late.longer_ns if late else None,
@@ -281,9 +291,18 @@ def _experts(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
         "expert_imbalance_ns": worst.lost_ns if worst else None,
         "expert_imbalance_share": _share(worst.lost_ns, step_ns) if worst else None,
         "expert_imbalance_spread": worst.spread if worst else None,
+        "expert_transfer_saves_ns": _transfer_saves(worst),
         "expert_busiest_rank": str(worst.busiest) if worst else None,
         "expert_busiest_share": worst.busiest_share if worst else None,
     }
+
+
+def _transfer_saves(experts: ExpertImbalance | None) -> int | None:
+    """What the exchanges of a group take longer at most because the busiest rank gets, and sends back, more tokens than the mean."""
+    if experts is None or experts.transfer_ns is None:
+        return None
+    spread = experts.spread if experts.elements_spread is None else experts.elements_spread
+    return round(experts.transfer_ns * (1 - 1 / spread)) if spread > 1 else 0
 
 
 def slowest_stage(stages: Sequence[Stage]) -> Stage | None:
@@ -303,9 +322,28 @@ def _pipeline(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
         "pipeline_expected_bubble_share": pipeline.expected_share if pipeline else None,
         "stage_imbalance_ns": imbalance,
         "stage_imbalance_share": _share(imbalance, step_ns),
+        "stage_even_saves_ns": _even_saves(ranks),
         "stage_slowest": str(slowest.stage) if slowest else None,
         "pipeline_virtual_saves_ns": pipeline.virtual_saves_ns if pipeline else None,
     }
+
+
+def _even_saves(ranks: Ranks | None) -> int | None:
+    """The most that even stages could win: the slowest one's work less the mean, less what its waiting lacks to the bubble of even ones.
+
+    A stage that sets the pace waits least of all: while the others fill and drain the pipeline, it works off what is left of its own.
+    """
+    pipeline = ranks.pipeline if ranks else None
+    slowest = slowest_stage(pipeline.stages if pipeline else ())
+    if ranks is None or pipeline is None or slowest is None:
+        return None
+    waits = [_lost(one) for one in ranks.survey if one.rank in slowest.ranks]
+    share = pipeline.expected_share
+    if share is None or None in waits or not waits:
+        return pipeline.imbalance_ns
+    even = (slowest.compute_busy_ns - pipeline.imbalance_ns) * share / (1 - share)
+    lacking = even - fmean(ns for ns in waits if ns is not None)
+    return max(0, pipeline.imbalance_ns - max(0, round(lacking)))
 
 
 # --- the capture ------------------------------------------------------------------------------------------------------

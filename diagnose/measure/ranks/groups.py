@@ -16,7 +16,7 @@ from diagnose.knowledge.buckets import Buckets
 from diagnose.measure.device import step_median
 from diagnose.measure.ranks.members import STAGE_PARTS, Member, Mesh
 from diagnose.measure.ranks.stages import Stages
-from diagnose.measure.ranks.transfers import Transfers
+from diagnose.measure.ranks.transfers import Transfers, medians
 from diagnose.model.statistics import integer_median
 
 TOLERANCE = 0.1  # counts of kernels that differ by less are alike; this project's choice
@@ -183,15 +183,22 @@ def _stage(number: int, members: Sequence[Member]) -> Stage:
     )
 
 
+def micro_batches(job: Job | None) -> int | None:
+    """How many a step has, by the job; None where it does not tell."""
+    found = job.get("num_microbatches") if job is not None else None
+    return found if isinstance(found, int) and found > 0 else None
+
+
 def _expected(count: int, job: Job | None, bubble: int) -> tuple[float | None, int | None]:
     """The bubble's share of the step for even stages, and the most that twice the virtual stages could win of the bubble.
 
     With p stages (`count`), m micro-batches and v virtual stages the bubble is (p − 1) / (v · m) of the compute (Narayanan et al. 2021,
     arXiv:2104.04473, section 2.2).
     """
-    batches, virtual = (job.get(name) if job is not None else None for name in ("num_microbatches", "virtual_pipeline_model_parallel_size"))
+    batches = micro_batches(job)
+    virtual = job.get("virtual_pipeline_model_parallel_size") if job is not None else None
     v = virtual if isinstance(virtual, int) and virtual > 0 else 1
-    if not isinstance(batches, int) or batches < 1:
+    if batches is None:
         return None, None
     idle = (count - 1) / (v * batches)
     return round(idle / (1 + idle), 6), bubble // 2
@@ -261,6 +268,7 @@ def _imbalance(every: Sequence[Transfers], slow: Mapping[int, Slowness]) -> Expe
             for row in worst.iter_rows(named=True)
         ),
         elements_spread=_elements(places, table, n),
+        transfer_ns=max(sum(medians(found, place)[0] for found in every) for place in range(n)),
     )
 
 

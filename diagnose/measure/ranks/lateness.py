@@ -16,6 +16,7 @@ from diagnose.measure.device import step_median
 from diagnose.measure.ranks.groups import Slowness
 from diagnose.measure.ranks.matching import Clocks
 from diagnose.measure.ranks.members import Member
+from diagnose.measure.ranks.stages import PIPELINE
 from diagnose.measure.ranks.transfers import OwnTimes, Transfers, unions
 from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import COMM_KINDS, EXPERT_GEMM, CommKind
@@ -28,6 +29,7 @@ OWN = 0.6  # of the waiting: by so much the late rank's own time must exceed tha
 MOST_STEPS = 0.7  # of the steps: there it must exceed theirs by half of that at least
 EXPLAINS = 0.4  # share of the lateness that a cause must account for
 IN_TURN = 0.15  # of the uneven work: where less of it moves from member to member, the same ones have most in all steps
+EVENED: tuple[LateCause, ...] = ("expert_work", "vision_work", "more_work")  # work of which the late ones keep their share when it is even
 TOGETHER = 0.1  # of the longest wait in an exchange: who waits less than that came as late as the last
 
 
@@ -49,7 +51,11 @@ class _Blame:
 
 @dataclass(frozen=True, kw_only=True)
 class Background:
-    """What is known of all members and, by place: own times, those with a slow device, like groups; and experts, clocks, buckets in use."""
+    """What is known of all members and, by place: own times, those with a slow device, like groups; and experts, clocks, buckets in use.
+
+    `micro_batches` of a step; None: not known. `transfers`: by place, transfer per step in groups of which all members were captured: in
+    others it may hold waiting for one that was not; None: all were.
+    """
 
     members: Sequence[Member]
     own: Mapping[int, OwnTimes]
@@ -58,6 +64,12 @@ class Background:
     experts: Sequence[ExpertImbalance]
     clocks: Clocks
     buckets: Buckets
+    micro_batches: int | None = None
+    transfers: Mapping[int, int] | None = None
+
+    def transfer(self, place: int) -> int:
+        """What a member surely transfers, ns per step."""
+        return self.own[place].transfer_ns if self.transfers is None else self.transfers[place]
 
     def likes(self, place: int, fallback: Sequence[Member]) -> list[int]:
         """Places of the other members of the same like group; those of `fallback` where it is alone in it."""
@@ -76,7 +88,7 @@ def late(every: Sequence[Transfers], known: Background) -> tuple[Late, ...]:
         entries += [entry for blame in blames for entry in _in_turn(blame, blame.members, sum(blame.behind.values()), known, shown=True)]
         entries = [_of_all_groups(entry, known) for entry in entries] + _slow_stages(known)
     best: dict[int | None, Late] = {}
-    for entry in sorted(entries, key=lambda entry: (-entry.wait_ns, entry.ranks)):
+    for entry in sorted((_of_its_stage(entry, entries, known) for entry in entries), key=lambda entry: (-entry.wait_ns, entry.ranks)):
         best.setdefault(entry.rank, entry)
     return tuple(best.values())
 
@@ -161,7 +173,11 @@ def _late(blame: _Blame, arrivals: _Arrivals, known: Background) -> Iterator[Lat
     others = [one for one in blame.members if one.place != culprit]
     if blame.behind[culprit] < MOSTLY * total:
         yield from _in_turn(blame, blame.members, total, known)
-    elif blame.behind[culprit] >= WORTH * step and _slower(known, culprit, others, blame.behind[culprit]):
+    elif (
+        blame.behind[culprit] >= WORTH * step
+        and _slower(known, culprit, others, blame.behind[culprit])
+        and _held_up_unseen(known, culprit, others) < OWN * blame.behind[culprit]
+    ):
         yield (named := _straggler(blame, culprit, total, arrivals, known))
         yield from _in_turn(blame, others, total - named.wait_ns, known, shown=True)
 
@@ -179,8 +195,10 @@ def _straggler(blame: _Blame, culprit: int, total: int, arrivals: _Arrivals, kno
     wait = min(waited, held, _waited_for_alone(arrivals, late_ones))
     pattern: Pattern = "always" if share >= ALWAYS else "mostly"
     cause, bucket, longer, words = _cause(member, others, blame.behind[culprit], known)
-    if cause == "slow_gpu" and late_ones == {culprit}:
-        wait = min(wait, _more_work(member, others) or wait)
+    if cause == "slow_gpu":
+        early = [one for one in others if one.place not in late_ones]
+        wait = min(wait, max(_more_work(one, early) for one in (member, *others) if one.place in late_ones) or wait)
+    like = max(len(blame.members), len(known.likes(culprit, others)) + 1)  # ranks that share the work, once it is even
     times = blame.lasts[culprit] / blame.noticed
     much = f"{share:.1%} of the waiting is for it".replace("%", " %")
     alike = [one for one in others if one.place in late_ones and _late_alike(one, blame, late_ones, cause, known)]
@@ -200,6 +218,7 @@ def _straggler(blame: _Blame, culprit: int, total: int, arrivals: _Arrivals, kno
         evidence=f"Rank {member.rank.rank} comes last in {often}, and {much}{also}; {words}.",
         status="inferred",
         alike=tuple(one.rank.rank for one in alike),
+        saves_ns=min(wait, waited * (like - len(late_ones)) // like) if cause in EVENED else None,
     )
 
 
@@ -375,6 +394,40 @@ def _of_all_groups(entry: Late, known: Background) -> Late:
     return structs.replace(entry, wait_ns=max(entry.wait_ns, sum(lost) // len(lost)))
 
 
+def _of_its_stage(entry: Late, entries: Sequence[Late], known: Background) -> Late:
+    """The entry with what the step could win of a straggler in one pipeline stage.
+
+    The pipeline runs at the pace of its longest stage, so that another one may take its place; those that are late by the same cause are
+    mended with it. What stages that do not set the pace win besides is at most a micro-batch at the beginning of a step and one at its end,
+    where all wait for each other. Where the micro-batches are not known, nothing is taken off.
+    """
+    if entry.rank is None or not known.micro_batches or entry.kinds == (PIPELINE,):
+        return entry
+    stage = {member.rank.rank: known.alike[member.place] for member in known.members}
+    cures: dict[int, int] = {}
+    for one in entries:
+        if one.rank is not None and one.cause == entry.cause:
+            cures[one.rank] = max(_won(one), cures.get(one.rank, 0))
+    longest: dict[str, int] = {}
+    for member in known.members:
+        if any(member.bubble):
+            own = known.own[member.place].median_ns - cures.get(member.rank.rank, 0)
+            longest[stage[member.rank.rank]] = max(own, longest.get(stage[member.rank.rank], 0))
+    mine = stage[entry.rank]
+    others = {name: max((ns for rank, ns in cures.items() if stage[rank] == name), default=0) for name in longest if name != mine}
+    if not others:
+        return entry
+    own = max(known.own[member.place].median_ns for member in known.members if member.rank.rank == entry.rank)
+    ends = 2 * _won(entry) // known.micro_batches
+    saves = min(_won(entry), max(0, own - max(longest[name] for name in others)) + ends)
+    return structs.replace(entry, saves_ns=saves + 2 * sum(others.values()) // known.micro_batches)
+
+
+def _won(entry: Late) -> int:
+    """What the step could win of a straggler, as far as its stage sets the pace."""
+    return entry.wait_ns if entry.saves_ns is None else entry.saves_ns
+
+
 def _slower(known: Background, culprit: int, others: Sequence[Member], wait: int) -> bool:
     """Whether a rank's own time exceeds that of its likes by about what the others wait, in most steps.
 
@@ -387,6 +440,18 @@ def _slower(known: Background, culprit: int, others: Sequence[Member], wait: int
     above = _over(mine.in_shared(mine.time), [one.in_shared(one.time) for one in likes])
     less = [-ns for ns in _over(mine.in_shared(mine.lost), [one.in_shared(one.lost) for one in likes])]
     return any(_in_most(excess, wait) for excess in (above, less))
+
+
+def _held_up_unseen(known: Background, culprit: int, others: Sequence[Member]) -> int:
+    """By how much more than its likes transport that no other capture shows held a rank up, ns per step: there it may wait for others."""
+    unseen = {place: _unseen(place, known) for place in (culprit, *known.likes(culprit, others))}
+    return unseen.pop(culprit) - int(median_low(list(unseen.values())))
+
+
+def _unseen(place: int, known: Background) -> int:
+    """How long transport held a rank up beside the waiting and the transfers that are known of matched exchanges, ns per step."""
+    held = integer_median(step.blocking_transport_ns for step in known.members[place].steps)
+    return max(0, held - integer_median(known.own[place].lost) - known.transfer(place))
 
 
 def _over(mine: Sequence[int], theirs: Sequence[Sequence[int]]) -> list[int]:
@@ -415,7 +480,7 @@ def _cause(member: Member, others: Sequence[Member], wait: int, known: Backgroun
     if starved >= EXPLAINS * wait and starved >= more:
         words = f"its CPU launches later: it is launch-bound for {starved / 1e6:.3f} ms {per} more than on the others"
         return "slow_host", None, starved, words
-    moving = known.own[member.place].transfer_ns - median_low([known.own[one.place].transfer_ns for one in others])
+    moving = known.transfer(member.place) - median_low([known.transfer(one.place) for one in others])
     if moving >= EXPLAINS * wait and moving >= more:
         words = f"collectives in its other groups transfer for {moving / 1e6:.3f} ms {per} more than those of the others"
         return "slow_link", None, moving, words

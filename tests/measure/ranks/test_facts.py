@@ -5,7 +5,7 @@ there.
 import pytest
 from msgspec import structs
 
-from diagnose.document.ranks import DataTail, LateCause, Pipeline, RankProblem, Ranks, RankSurvey, Stage, StartSkew
+from diagnose.document.ranks import DataTail, LateCause, Pipeline, RankProblem, Ranks, RankSurvey, Stage, StartSkew, StepTime
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.knowledge.rulebook import load_rulebook, places_of
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts, rank_list
@@ -53,8 +53,9 @@ def test_even_ranks() -> None:
         "own_wait_ns": 4_000_000, "own_transfer_ns": 10_000_000, "matched_exchanges": 800, "unmatched_exchanges": 0,
         "matched_share": 1.0, "ranks_wait_ns": 4_000_000, "ranks_wait_share": 0.04, "ranks_wait_pipeline_ns": 0,
         "ranks_wait_blocking_ns": 4_000_000, "ranks_transfer_ns": 10_000_000, "ranks_wait_over_transfer": 0.4,
-        "expert_exchange_wait_share": 4 / 14, "straggler_wait_ns": 0, "straggler_wait_share": 0.0, "rotating_wait_ns": 0,
-        "rotating_wait_share": 0.0, "start_skew_ns": 0, "start_skew_ranks": 0, "ranks_missing": 0, "ranks_duplicate": 0,
+        "expert_exchange_wait_share": 4 / 14, "straggler_wait_ns": 0, "straggler_wait_share": 0.0,
+        "straggler_saves_ns": 0, "straggler_saves_share": 0.0, "rotating_wait_ns": 0, "rotating_wait_share": 0.0, "rotating_saves_ns": 0,
+        "start_skew_ns": 0, "start_skew_ranks": 0, "ranks_missing": 0, "ranks_duplicate": 0,
         "ranks_uneven_steps": 0, "ranks_failed": 0, "clocks_aligned": True, "clock_residual_ns": 5_000, "slow_link_ns": 0,
         "slow_link_share": 0.0,
     }  # fmt: skip
@@ -115,7 +116,8 @@ def test_the_costliest_straggler_speaks() -> None:
     found = ranks(late=(late(1, 5_000_000), slow, uneven))
     names = [name for name in OF_RANKS if name.startswith(("straggler", "lateness", "rotating"))]
     assert given(found, *names) == {
-        "straggler_rank": "6", "straggler_wait_ns": 20_000_000, "straggler_wait_share": 0.2, "straggler_last_share": 0.7,
+        "straggler_rank": "6", "straggler_wait_ns": 20_000_000, "straggler_wait_share": 0.2, "straggler_saves_ns": 20_000_000,
+        "straggler_saves_share": 0.2, "rotating_saves_ns": 90, "straggler_last_share": 0.7,
         "straggler_cause": "slow_host", "straggler_bucket": "dense_gemm", "straggler_longer_ns": 9_000_000,
         "straggler_exchanges": "expert, data", "lateness_pattern": "mostly", "rotating_wait_ns": 90, "rotating_wait_share": 90 / STEP,
         "rotating_cause": "more_work", "rotating_bucket": "attention", "rotating_uneven_ns": 80, "straggler_with": "ranks 2, 7",
@@ -178,6 +180,32 @@ def test_the_expert_group_that_loses_most_speaks() -> None:
     }
 
 
+@pytest.mark.parametrize(("lost", "saves"), [(10_000_000, 10_000_000), (4_000_000, 4_454_545), (0, 454_545)])
+def test_even_stages_win_no_more_than_leaves_the_slowest_stage_their_bubble(lost: int, saves: int) -> None:
+    """The mean stage computes 70 ms, so that even stages wait 9.5 ms (0.12 of the step); the slowest one waits `lost`."""
+    slowest = structs.replace(survey(1), steps=tuple(StepTime(index=n, window_ns=STEP, own_ns=STEP - lost) for n in range(3)))
+    found = ranks(pipeline=PIPELINE, survey=(survey(0), slowest))
+    assert figures(found, "stage_imbalance_ns", "stage_even_saves_ns") == (10_000_000, saves)
+    unknown = ranks(pipeline=structs.replace(PIPELINE, expected_share=None), survey=(slowest,))
+    assert figures(unknown, "stage_even_saves_ns") == (10_000_000,)
+
+
+def test_uneven_experts_lengthen_their_all_to_alls_too() -> None:
+    """The exchanges take 13 ms, 1.3 times what they would with the mean's tokens; None where their transfer is not told."""
+    uneven = structs.replace(experts((0, 1, 2, 3), 2_000_000), transfer_ns=13_000_000)
+    turns = late(None, 5_000_000, cause="expert_work", pattern="rotating")
+    names = ("expert_transfer_saves_ns", "rotating_saves_ns")
+    assert figures(ranks(experts=(uneven,), late=(turns,)), *names) == (3_000_000, 8_000_000)
+    assert figures(ranks(experts=(uneven,), late=(structs.replace(turns, cause="more_work"),)), *names) == (3_000_000, 5_000_000)
+    assert figures(ranks(experts=(experts((0, 1, 2, 3), 2_000_000),), late=(turns,)), *names) == (None, 5_000_000)
+
+
+def test_what_a_straggler_saves_is_what_it_costs_unless_told() -> None:
+    one = late(1, 6_000_000)
+    assert figures(ranks(late=(one,)), "straggler_wait_ns", "straggler_saves_ns") == (6_000_000, 6_000_000)
+    assert figures(ranks(late=(structs.replace(one, saves_ns=750_000),)), "straggler_wait_ns", "straggler_saves_ns") == (6_000_000, 750_000)
+
+
 def test_the_pipeline_and_the_tail_of_data_parallel_ranks() -> None:
     names = [name for name in OF_RANKS if name.startswith(("pipeline_bubble", "pipeline_expected", "pipeline_virtual", "stage"))]
     assert given(ranks(pipeline=PIPELINE), *names) == {
@@ -187,6 +215,7 @@ def test_the_pipeline_and_the_tail_of_data_parallel_ranks() -> None:
         "stage_imbalance_ns": 10_000_000,
         "stage_imbalance_share": 0.1,
         "stage_slowest": "1",
+        "stage_even_saves_ns": 4_454_545,
         "pipeline_virtual_saves_ns": 6_000_000,
     }
     found = ranks(tail=(DataTail(rank=0, tail_ns=1_000_000), DataTail(rank=1, tail_ns=4_000_000)))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.buckets import load_buckets
-from diagnose.measure.ranks.compare import _slowest
+from diagnose.measure.ranks.compare import _slowest, whole_transfers
 from diagnose.measure.ranks.groups import experts, like_groups, slow_devices
 from diagnose.measure.ranks.lateness import Background, _arrivals, _in_most, _waited_for_alone, late
 from diagnose.measure.ranks.matching import clocks, ends_apart, match
@@ -68,7 +68,7 @@ def test_bandwidth_needs_sizes_and_every_member() -> None:
     assert "sizes" in exchange(2, None).note  # type: ignore[attr-defined]
 
 
-def judged(did: list[Did]):  # type: ignore[no-untyped-def]
+def judged(did: list[Did], micro_batches: int | None = None, transfers: dict[int, int] | None = None):  # type: ignore[no-untyped-def]
     every = members(did)
     matched, _ = match(every, None)
     split = [split_exchanges(group) for group in matched]
@@ -76,7 +76,20 @@ def judged(did: list[Did]):  # type: ignore[no-untyped-def]
     slow = slow_devices(every, groups, load_buckets())
     uneven = experts(split, slow)
     own, told = own_times(every, split), clocks(every, matched)
-    return late(split, Background(members=every, own=own, slow=slow, alike=groups, experts=uneven, clocks=told, buckets=load_buckets()))
+    return late(
+        split,
+        Background(
+            members=every,
+            own=own,
+            slow=slow,
+            alike=groups,
+            experts=uneven,
+            clocks=told,
+            buckets=load_buckets(),
+            micro_batches=micro_batches,
+            transfers=transfers,
+        ),
+    )
 
 
 def rows(n: int, late_by: int, seed: int) -> list[Ran]:
@@ -153,6 +166,7 @@ def test_who_issues_late_or_has_more_images_is_named_and_nobody_where_nobody_wai
     work = {True: {"vision_encoder": 9_000_000, "attention": 5_000_000}, False: {"vision_encoder": 3_000_000, "attention": 5_000_000}}
     (found,) = judged(four(3, blocked_ns=blocked, work=lambda is_late: work[is_late]))
     assert (found.rank, found.cause, found.bucket, found.longer_ns) == (3, "vision_work", "vision_encoder", 6_000_000)
+    assert (found.wait_ns, found.saves_ns) == (6_000_000, 4_500_000)  # a quarter of what is evened out falls on rank 3 too
     work = {True: {"expert_gemm": 36_000_000}, False: {"expert_gemm": 12_000_000}}  # 9 and 3 ms on four streams at once
     (found,) = judged(four(3, blocked_ns=blocked, work=lambda is_late: work[is_late], streams=lambda _: 4))
     assert (found.rank, found.cause, found.longer_ns) == (3, "expert_work", 6_000_000)
@@ -173,6 +187,75 @@ def test_a_slow_device_costs_no_more_than_its_work_takes_longer() -> None:
         ]
     )
     assert (found.rank, found.cause, found.wait_ns) == (1, "slow_gpu", 2_100_000)
+
+
+def test_a_slow_device_costs_no_more_where_others_are_late_with_it() -> None:
+    """Rank 2 comes as late as rank 1, because it waited for it elsewhere; rank 1 works 2 ms more than those that wait 6 ms for both."""
+    did = some(6, {1: [300_000, 295_000], 2: [296_000]})
+    for rank, one in enumerate(did):
+        shapes = [("gemm", "dense_gemm", 130 if rank == 1 else 100)]
+        work = {"dense_gemm": 8_000_000 if rank == 1 else 6_000_000}
+        did[rank] = replace(one, shapes=shapes, work=work, starved_ns=0, blocked_ns=0 if rank == 1 else 6_000_000)
+    (found,) = judged(did)
+    assert (found.rank, found.cause, found.wait_ns) == (1, "slow_gpu", 2_000_000)
+
+
+def test_a_rank_that_communication_with_ranks_not_captured_holds_up_is_no_straggler() -> None:
+    """It comes late by as much as transport that no other capture shows holds it up more than the others."""
+    assert judged(four(3, blocked_ns=lambda _: 9_000_000)) == ()
+    (found,) = judged(four(3, blocked_ns=lambda is_late: 4_000_000 if is_late else 9_000_000))
+    assert found.rank == 3
+
+
+@pytest.mark.parametrize(("size", "unknown", "whole"), [(4, False, True), (8, True, False), (None, False, False), (None, True, True)])
+def test_a_transfer_of_which_members_were_not_captured_may_be_waiting_for_them(size: int | None, unknown: bool, whole: bool) -> None:
+    every = members([Did(rank=rank, lanes={lane(communicator=1, size=size): rows(20, 0, 3)}) for rank in range(4)])
+    split = [split_exchanges(group) for group in match(every, None)[0]]
+    assert whole_transfers(every, split, unknown=unknown) == dict.fromkeys(range(4), 20 * 400_000 if whole else 0)
+
+
+def test_who_comes_late_because_of_transfers_of_a_group_captured_in_part_is_no_straggler() -> None:
+    """Ranks 2 and 3 come late to all, because their own all-to-all takes longer: a slow link, or a member of it that was not captured."""
+    did = []
+    for rank in range(4):
+        slow = rank in {2, 3}
+        ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(20)]
+        inner = [Ran(start=end - 1_900_000, end=end - 1_500_000 + (600_000 if slow else 0)) for end in ends]
+        outer = [Ran(start=end - 900_000 + (600_000 if slow else 0), end=end) for end in ends]
+        lanes = {lane(communicator=1 + slow): inner, lane("data", "all-gather", "all_gather", communicator=9, size=4): outer}
+        did.append(Did(rank=rank, lanes=lanes, step_ns=60_000_000, blocked_ns=26_000_000))
+    (found, *_) = judged(did)
+    assert (found.cause, found.rank) == ("slow_link", 2)
+    assert judged(did, transfers=dict.fromkeys(range(4), 20 * 300_000)) == ()
+
+
+def stage_of_four(late_rank: int | None, part: str, first: int, bubble_ns: int) -> list[Did]:
+    """Four ranks of a pipeline stage that holds `part`, one of them late by 6 ms, all waiting for other stages for `bubble_ns`."""
+    did = four(late_rank, blocked_ns=blocked, starved_ns=lambda is_late: 7_000_000 if is_late else 900_000)
+    return [
+        replace(
+            one,
+            rank=first + one.rank,
+            lanes={lane(communicator=first + 1): next(iter(one.lanes.values()))},
+            blocked_ns=one.blocked_ns + bubble_ns,
+            bubble_ns=bubble_ns,
+            work={part: 1},
+        )
+        for one in did
+    ]
+
+
+@pytest.mark.parametrize(("batches", "saves"), [(None, None), (8, 2 * 6_000_000 // 8)])
+def test_a_straggler_of_a_stage_saves_no_more_than_leads_to_the_longest_stage(batches: int | None, saves: int | None) -> None:
+    """The other stage works longer than the straggler: a micro-batch at either end of the step is won."""
+    (found,) = judged([*stage_of_four(1, "embedding", 0, 20_000_000), *stage_of_four(None, "loss", 4, 5_000_000)], batches)
+    assert (found.rank, found.cause, found.wait_ns, found.saves_ns) == (1, "slow_host", 6_000_000, saves)
+
+
+def test_stragglers_of_all_stages_that_have_one_cause_are_mended_together() -> None:
+    """Stage by stage one is late by as much: all of it is won, and what the other stage takes longer at both ends of the step."""
+    found = judged([*stage_of_four(1, "embedding", 0, 20_000_000), *stage_of_four(2, "loss", 4, 20_000_000)], 8)
+    assert [(one.rank, one.wait_ns, one.saves_ns) for one in found] == [(rank, 6_000_000, 6_000_000 + 1_500_000) for rank in (1, 6)]
 
 
 def test_a_pair_that_ends_an_exchange_later_than_the_rest_is_late_by_its_slow_link() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
-from statistics import median
+from statistics import fmean, median
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import Late, Ranks, RankSurvey
@@ -17,6 +17,7 @@ from diagnose.render.report import Point, Points
 from diagnose.render.reports.diagnosis import tables
 
 MOST_RANKS = 1_024  # of which every figure and table of the page speaks
+SINGLE_STEPS = 0.02  # of the own time: what single steps must add to a rank's mean for it to be named; this project's choice
 MOST_SAID = 3  # late ranks that the headline tells in full
 WAIT_AND_TRANSFER = (
     "Transfer: as long as a collective's shortest participant takes. Wait: the rest of each participant's time in it, for the straggler; "
@@ -155,8 +156,21 @@ def _title(ranks: Ranks) -> str:
     if ranks.late:
         return "Ranks take turns as the straggler; no single one is"
     if any(one.matched for one in ranks.exchanges):
-        return "No captured rank is a straggler"
+        single = _late_in_single_steps(ranks)
+        others = "" if single is None else f" in most steps; in single ones the others wait for rank {single}"
+        return f"No captured rank is a straggler{others}"
     return "The straggler is unknown: no collective was matched between ranks"
+
+
+def _late_in_single_steps(ranks: Ranks) -> int | None:
+    """The rank of which the verdict speaks, where its time without waiting stands out on average, though not in the median step."""
+    own = {one.rank: times for one in ranks.survey if (times := [step.own_ns for step in one.steps if step.own_ns is not None])}
+    if len(own) < 2 or ranks.slowest not in own:
+        return None
+    by_mean, by_median = ({rank: function(times) for rank, times in own.items()} for function in (fmean, median))
+    above = [times[ranks.slowest] - median(times.values()) for times in (by_mean, by_median)]
+    least = SINGLE_STEPS * median(by_median.values())
+    return ranks.slowest if above[0] > least >= above[1] else None
 
 
 def _late(one: Late, document: Diagnosis) -> Point:
