@@ -106,24 +106,24 @@ def spans(
     held = work.select("role", "class_id").select(pl.all().gather(blocked["producer"])).hstack(blocked.select("start", "end"))
     waited = held.join(kinds, on="class_id", how="left", maintain_order="left")
     rows = [
-        _placed(told, "bucket", "bucket"),
-        *_where_waited(told, waited, "role", "role"),
-        *_where_waited(told, waited, "kind", "communication"),
-        _placed(pieces.with_columns(pl.col("cause").cast(pl.String).str.strip_prefix("host_")), "cause", "host"),
+        _placed(told, "bucket", "bucket:"),
+        *_where_waited(told, waited, "role", "role:"),
+        *_where_waited(told, waited, "kind", "communication:"),
+        _placed(pieces.with_columns(pl.col("cause").cast(pl.String).str.strip_prefix("host_")), "cause", "host:"),
     ]
     return _longest(pl.concat(rows), begin)
 
 
-def _placed(frame: pl.DataFrame, column: str, sort: str) -> pl.DataFrame:
+def _placed(frame: pl.DataFrame, column: str, kind: str) -> pl.DataFrame:
     """Place, start, end: the rows that have a value of a column, at the place that it names."""
-    named = pl.concat_str(pl.lit(f"{sort}:"), pl.col(column).cast(pl.String)).alias("place")
+    named = pl.concat_str(pl.lit(kind), pl.col(column).cast(pl.String)).alias("place")
     return frame.select(named, "start", "end").drop_nulls("place")
 
 
-def _where_waited(told: pl.DataFrame, waited: pl.DataFrame, column: str, sort: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _where_waited(told: pl.DataFrame, waited: pl.DataFrame, column: str, kind: str) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The same of operations at whose place nothing waited, and of waits."""
-    waits = _placed(waited, column, sort)
-    return _placed(told, column, sort).join(waits, on="place", how="anti", maintain_order="left"), waits
+    waits = _placed(waited, column, kind)
+    return _placed(told, column, kind).join(waits, on="place", how="anti", maintain_order="left"), waits
 
 
 def _longest(rows: pl.DataFrame, begin: int) -> dict[str, tuple[tuple[int, int], ...]]:

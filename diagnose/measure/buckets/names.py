@@ -64,7 +64,7 @@ def _identifiers(name: str, at: int, *, spaces: bool = True) -> list[str]:
     return [word for word in words if word]
 
 
-def _parts(symbol: str) -> tuple[str, str, str]:
+def _owner_function_and_rest(symbol: str) -> tuple[str, str, str]:
     """What a mangled symbol's own name lies in, its last identifier, and those behind it but for namespaces; divided by blanks."""
     match = _QUALIFIED.match(symbol, 2)
     at = 2 if match is None else match.end()
@@ -162,7 +162,9 @@ def words_of(names: pl.Series, taxonomy: Taxonomy) -> pl.Series:
     mangled = frame["name"].str.contains(r" _Z").fill_null(value=False)
     if mangled.any():
         symbols = frame["name"].filter(mangled)
-        parts = pl.DataFrame([_parts(_symbol(name))[1:] for name in symbols], schema=["function", "template"], orient="row")
+        parts = pl.DataFrame(
+            [_owner_function_and_rest(_symbol(name))[1:] for name in symbols], schema=["function", "template"], orient="row"
+        )
         places = mangled.arg_true()
         frame = frame.with_columns(
             frame["function"].scatter(places, parts["function"]), frame["template"].scatter(places, parts["template"])
@@ -198,7 +200,7 @@ def _first(identifiers: pl.Expr) -> pl.Expr:
 def namespaces_of(names: pl.Series) -> pl.Series:
     """The words of the namespaces, classes or Python modules that a name's function lies in, in the spelling of `normalised`."""
     mangled = names.str.contains(r" _Z").fill_null(value=False)
-    spaces = pl.Series([_parts(_symbol(name))[0] for name in names.filter(mangled)], dtype=pl.String)
+    spaces = pl.Series([_owner_function_and_rest(_symbol(name))[0] for name in names.filter(mangled)], dtype=pl.String)
     spaces = pl.Series("spaces", [None], dtype=pl.String).new_from_index(0, len(names)).scatter(mangled.arg_true(), spaces)
     path = (
         pl.when(pl.col("spaces").is_not_null())

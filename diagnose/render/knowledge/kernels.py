@@ -122,7 +122,7 @@ def context(know: Catalogue, key: str) -> Entry:
         name=key,
         title=f"{one.evidence} around the launch",
         about="context: a range, operator or module that encloses a launch; the first in order decides",
-        brief=one.bucket or one.phase or "",
+        brief=one.bucket or one.kind or one.phase or "what others ask for",
         parts=(
             *paragraph("gives", *gives),
             *paragraph("to", _operations(one)),
