@@ -15,7 +15,7 @@ from diagnose.knowledge.features import Features, matching
 from diagnose.knowledge.load import Knowledge
 from diagnose.knowledge.taxonomy import HostRules, StartUpLimits
 from diagnose.measure.device import DeviceMeasure, step_mean, step_median
-from diagnose.measure.host import calls_named, python_seen
+from diagnose.measure.host import calls_named, python_seen, texts_of
 from diagnose.measure.phases import longest_cost, pays_again
 from diagnose.measure.records import DeviceRecords
 from diagnose.model.environment import EnvironmentItem
@@ -51,7 +51,7 @@ def program_facts(trace: Trace, devices: Sequence[DeviceMeasure], features: Feat
 
     Lines of Python say little about training: hooks have such names too.
     """
-    names = [*trace.names["text"].drop_nulls().to_list(), *trace.payloads["group"].drop_nulls().unique().to_list()]
+    names = texts_of(trace)
     details = pl.concat([one.usage.details.cast({"bucket": pl.String, "phase": pl.String}) for one in devices])
     experts = details.filter(
         pl.col("bucket").is_in([DISPATCH, EXPERT_GEMM]) | ((pl.col("bucket") == ROUTER) & (pl.col("decided_by") != "name"))

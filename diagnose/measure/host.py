@@ -249,8 +249,12 @@ def python_seen(trace: Trace, features: Features) -> bool:
     """Whether ranges, operators, stacks or kernels show that Python drives the program."""
     if trace.provenance.has_python_stacks:
         return True
-    names = [*trace.names["text"].drop_nulls().to_list(), *trace.payloads["group"].drop_nulls().unique().to_list()]
-    return any(map(features["python"].search, names))
+    return any(map(features["python"].search, texts_of(trace)))
+
+
+def texts_of(trace: Trace) -> list[str]:
+    """All names of kernels, calls, ranges and operators, and the descriptions of process groups."""
+    return [*trace.names["text"].drop_nulls().to_list(), *trace.payloads["group"].drop_nulls().unique().to_list()]
 
 
 def host_counts(host: HostActivity, inside: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:

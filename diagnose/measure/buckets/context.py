@@ -166,13 +166,18 @@ def _tagged(trace: Trace, tags: pl.DataFrame, nodes: pl.Series, line: _Timeline)
     return pl.concat([line.laid(matched, "bit"), line.laid(marked, "bit")]).collect()
 
 
+def inherited_mask(taxonomy: Taxonomy) -> int:
+    """The contexts that backward nodes take over from their forward operators, as a mask."""
+    return sum(1 << bit for bit, context in enumerate(taxonomy.contexts) if context.inherited)
+
+
 def _inherited(trace: Trace, segments: pl.DataFrame, nodes: pl.Series, line: _Timeline, taxonomy: Taxonomy) -> pl.DataFrame:
     """Contexts that backward nodes take over from their forward operators, as segments: start, end, value (a mask).
 
     A backward node and its forward operator share the sequence number; the forward operator is the last one with that number
     that began before the node. One that a checkpoint runs again inside a backward node belongs where that node's own operator did.
     """
-    keep = sum(1 << bit for bit, context in enumerate(taxonomy.contexts) if context.inherited)
+    keep = inherited_mask(taxonomy)
     numbered = trace.ranges.lazy().filter(pl.col("sequence").is_not_null())
     is_node = pl.col("forward_thread").is_not_null() | pl.col("text_id").is_in(nodes.implode())
     began = pl.col("start").alias("began")

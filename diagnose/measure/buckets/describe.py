@@ -24,7 +24,7 @@ from diagnose.measure.buckets.classify import (
     settled,
     verdict_of,
 )
-from diagnose.measure.buckets.context import masks_of
+from diagnose.measure.buckets.context import inherited_mask, masks_of
 from diagnose.measure.buckets.line import chosen
 from diagnose.measure.buckets.neighbours import neighbours
 from diagnose.model.vocabulary import PHASES
@@ -113,7 +113,7 @@ def _masks(given: Sequence[Context], taxonomy: Taxonomy) -> list[int]:
     own = masks_of([_ranges(one) for one in given], taxonomy)
     forward = masks_of([{"module": texts(one, FORWARD_KEY)} for one in given], taxonomy)
     phased = sum(1 << bit for bit, context in enumerate(taxonomy.contexts) if context.phase is not None)
-    keep = sum(1 << bit for bit, context in enumerate(taxonomy.contexts) if context.inherited)
+    keep = inherited_mask(taxonomy)
     told = [0 if mine & phased else _phase_bit(one, taxonomy) for mine, one in zip(own, given, strict=True)]
     return [mine | (theirs & keep) | bit for mine, theirs, bit in zip(own, forward, told, strict=True)]
 

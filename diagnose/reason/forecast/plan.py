@@ -156,8 +156,7 @@ def foreseen(
 
     Of alternatives the first goes first that none is surely better than (at its worst than it at its best). A fix that can't be had with
     those before it, or whose effect is not known, has no forecast, with the reason. One that wins nothing goes behind all others, and is
-    asked once more there: what it shortens may be waited for only after them. `asked` gives the question of a
-    fix.
+    asked once more there: what it shortens may be waited for only after them. `asked` gives the question of a fix.
     """
     groups = _alternatives(steps)
     first, chosen = _forecasts(groups, asked, (), replays, together)
