@@ -21,6 +21,7 @@ from diagnose.commands.options import (
     PATH,
     SUBJECT,
     USUAL,
+    Detail,
     Group,
     JobFile,
     Measuring,
@@ -131,10 +132,26 @@ class Question(Group):
     strict: bool = option("--strict", panel=GATE, is_flag=True, help="Exit 4 if data was lost on either side.")
 
 
+class Shown(Detail):
+    """How much of a comparison is printed as text."""
+
+    verbose: int = option(
+        "-v", "--verbose", panel=USUAL, count=True, help="Print every table and finding too, with notes and explanations.", before="color"
+    )
+    sections: tuple[str, ...] = option(
+        "--section",
+        panel=USUAL,
+        multiple=True,
+        metavar="NAME",
+        help="Print this part alone: comparability, changed, effect, delta, kernels, findings … Repeatable.",
+        before="color",
+    )
+
+
 @click.command(cls=RunsCommand)
 @click.argument("runs", nargs=-1, metavar="[BASE NEW]")
-@takes(asked=Sides, question=Question, measuring=Measuring, output=Output)
-def compare(runs: tuple[str, ...], asked: Sides, question: Question, measuring: Measuring, output: Output) -> int:
+@takes(asked=Sides, question=Question, measuring=Measuring, output=Output, shown=Shown)
+def compare(runs: tuple[str, ...], asked: Sides, question: Question, measuring: Measuring, output: Output, shown: Shown) -> int:
     """Compare runs: may they be compared, what changed around the code, what moved, and is it more than noise.
 
     \b
@@ -148,14 +165,16 @@ def compare(runs: tuple[str, ...], asked: Sides, question: Question, measuring: 
     Exit codes: 0 compared; 1 the gate of --max-regression or --fail-on is not met; 3 refused because they are not the same work, or the
     gate can't be judged; 4 data lost, with --strict.
     """  # noqa: D301 - \\b is click's sign for "do not rewrap"
-    return _compare(runs, asked, question, measuring, output)
+    return _compare(runs, asked, question, measuring, output, shown)
 
 
 @click.command(cls=RunsCommand)
 @click.argument("runs", nargs=-1, metavar="[BASE NEW]")
-@takes(asked=Sides, question=Question, measuring=Measuring, output=Output)
+@takes(asked=Sides, question=Question, measuring=Measuring, output=Output, shown=Shown)
 @click.pass_context
-def gate(context: click.Context, /, runs: tuple[str, ...], asked: Sides, question: Question, measuring: Measuring, output: Output) -> int:
+def gate(
+    context: click.Context, /, runs: tuple[str, ...], asked: Sides, question: Question, measuring: Measuring, output: Output, shown: Shown
+) -> int:
     """Compare runs and fail where the new ones are slower: `compare` for continuous integration.
 
     \b
@@ -174,11 +193,17 @@ def gate(context: click.Context, /, runs: tuple[str, ...], asked: Sides, questio
         question = question.replace(max_regression=rules.limits.noise.tolerance.value)
     if context.get_parameter_source("format") is ParameterSource.DEFAULT and os.environ.get("GITHUB_ACTIONS") == "true":
         output = output.replace(format="github")
-    return _compare(runs, asked, question, measuring, output, rules)
+    return _compare(runs, asked, question, measuring, output, shown, rules)
 
 
 def _compare(
-    runs: tuple[str, ...], asked: Sides, question: Question, measuring: Measuring, output: Output, rules: ComparisonRules | None = None
+    runs: tuple[str, ...],
+    asked: Sides,
+    question: Question,
+    measuring: Measuring,
+    output: Output,
+    shown: Shown,
+    rules: ComparisonRules | None = None,
 ) -> int:
     """Check, measure, compare, write, judge; `rules` where they were read already."""
     base, new = _sides(runs, asked)
@@ -211,7 +236,7 @@ def _compare(
         on_unclear=question.on_unclear,
         run_noise=question.run_noise,
     )
-    write_document(result, output, config=new[0].job.config)
+    write_document(result, output, config=new[0].job.config, detail=shown)
     return _status(result, documents, strict=question.strict)
 
 

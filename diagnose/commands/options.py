@@ -354,7 +354,7 @@ class Output(Group):
 
 
 class Detail(Group):
-    """How much of a diagnosis is printed as text."""
+    """How much of a document is printed as text."""
 
     verbose: int = option(
         "-v", "--verbose", panel=USUAL, count=True, help="Print every finding too; -vv every table as well.", before="color"

@@ -46,7 +46,7 @@ def render(document: Path, job: JobLines, output: Output, gate: Gate, detail: De
             next_step="Give --fail-on to `diagnose compare`.",
         )
     _check_formats(document, kind, output)
-    write_document(saved, output, config=job.config)
+    write_document(saved, output, config=job.config, detail=detail)
     return 0
 
 

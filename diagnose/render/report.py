@@ -433,9 +433,10 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """Findings as a list: each in short, of many the first."""
+    """Findings as a list: each in short, of many the first. `more`: how many were left out of it."""
 
     findings: tuple[Finding, ...]
+    more: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -528,7 +529,7 @@ class Report:
     """A document as something to read. `title` names a page, `heading` says above it what it is about, `about` of which runs.
 
     `sentence` and `first_try` are said again at the end of what scrolls by; `terms` explains signs there. Without a `tool` nothing is said
-    of it.
+    of it. `more`: how to see the rest, where a terminal that was asked for no more than the answer cuts lists short.
     """
 
     title: str
@@ -541,3 +542,4 @@ class Report:
     sentence: str = ""
     first_try: str = ""
     terms: str = ""
+    more: str = ""

@@ -55,7 +55,7 @@ def goldens() -> dict[Path, str]:
         **{DATA / f"{kind_of(document)}.json": write(document, "json") for document in samples.values()},
         **{GOLDEN / f"{name}-80.txt": write(document, "text", narrow) for name, document in samples.items()},
         GOLDEN / "minimal.txt": write(minimal(), "text", Options(detail=2)),
-        GOLDEN / "comparison-refused.txt": write(refused(), "text"),
+        GOLDEN / "comparison-refused.txt": write(refused(), "text", Options(detail=2)),
         GOLDEN / "bisection-several.txt": write(bisected.several(), "text"),
         MANUAL: manual(cli),
         SCHEMA: schema_text(),

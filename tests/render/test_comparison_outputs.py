@@ -12,9 +12,11 @@ from diagnose.document import bisection as b
 from diagnose.document import comparison as c
 from diagnose.reason.compare.outcome import signed, signed_share
 from diagnose.render import Options, units, write
+from diagnose.render import report as r
 from diagnose.render.reports.bisection import story as bisection_story
 from diagnose.render.reports.comparison import story, tables
 from diagnose.render.reports.comparison.report import LOOK
+from diagnose.render.reports.comparison.report import report as built
 from diagnose.render.writers.markdown.page import MOST_BYTES
 from tests.builders import bisection
 from tests.builders.cases import for_each
@@ -25,7 +27,7 @@ Sample = Callable[[], c.Comparison]
 
 
 def rendered(format_: str, document: c.Comparison | b.Bisection, **options: object) -> str:
-    return write(document, format_, Options(**options))  # type: ignore[arg-type]
+    return write(document, format_, Options(**{"detail": r.EVERYTHING, **options}))  # type: ignore[arg-type]
 
 
 # --- what is said -----------------------------------------------------------------------------------------------------
@@ -41,6 +43,41 @@ def test_the_outcome_and_its_reasons_come_first(format_: str, sample: Sample) ->
     assert heading < body.index(document.outcome.sentence)
     assert body.index(document.outcome.sentence) < body.index("May they be compared?")
     assert body.index("May they be compared?") < body.index("What changed around the code") < body.index("What changed in the job file")
+
+
+@for_each("sample", *SAMPLES.values())
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_terminal_gets_the_answer_on_one_screen_and_how_to_see_the_rest(sample: Sample, width: int) -> None:
+    document, whole = sample(), rendered("text", sample(), width=width)
+    screen = rendered("text", document, width=width, detail=r.ANSWER)
+    assert len(screen.splitlines()) <= 60  # half of it lists that are full to the brim
+    assert screen.splitlines()[-1].startswith(" more: -v")
+    assert document.outcome.sentence in plain(screen)
+    if document.gate is not None:
+        assert document.gate.sentence in plain(screen)
+    assert "What is compared" in whole
+    assert "more: -v" not in whole
+    assert "with -v" not in whole
+
+
+def test_the_screen_names_what_moved_most_and_what_came_or_got_worse() -> None:
+    """Of lists it shows the beginning and says how much more there is; what went, or is as before, waits for -v."""
+    screen = rendered("text", rich(), detail=r.ANSWER)
+    assert "within noise" in screen
+    assert all(row.texts["#delta ms"] in screen for row in tables.kernels(rich()).rows[:4])
+    assert f"… and {len(rich().kernels) - 4} more with -v" in screen
+    loud = [one for one in story.ordered_findings(rich()) if one.state in ("new", "worse")]
+    assert all(one.id in screen for one in loud[:4])
+    assert not any(one.id in screen for one in rich().findings if one.state not in ("new", "worse"))
+    (long,) = (block for block in built(many_worse()).blocks if isinstance(block.content, r.Findings))
+    assert isinstance(long.content, r.Findings)
+    assert f"… and {len(long.content.findings) - 4} more with -v" in rendered("text", many_worse(), detail=r.ANSWER)
+
+
+def many_worse() -> c.Comparison:
+    """A comparison in which six findings got worse."""
+    (worse, *_) = (one for one in rich().findings if one.state == "worse")
+    return structs.replace(rich(), findings=tuple(structs.replace(worse, id=f"finding-{number}") for number in range(6)))
 
 
 @pytest.mark.parametrize("format_", PAGES)
@@ -288,7 +325,7 @@ def test_formats_that_it_does_not_have_are_refused_before_anything_is_written(tm
 @pytest.mark.parametrize("format_", ["text", "markdown"])
 def test_communication_that_did_not_change_is_not_said_to_be_absent(format_: str) -> None:
     """The document lists exchanges whose time or overlap changed: an empty list does not mean that there was none."""
-    text = write(structs.replace(rich(), overlap=(), settings=(), notes=()), format_)
+    text = rendered(format_, structs.replace(rich(), overlap=(), settings=(), notes=()))
     assert "no communication whose time or overlap changed" in text
     assert "no communication on either side" not in text
     assert "or no job file" not in text

@@ -24,8 +24,8 @@ class Options(NamedTuple):
 
     `width` in characters and `color` are for the terminal; the other outputs ignore them.
 
-    `detail`: how much a terminal gets of a diagnosis: 0 the answer on one screen, 1 every finding too, 2 every table; `sections`: these
-    parts alone.
+    `detail`: how much a terminal gets of a diagnosis or comparison: 0 the answer on one screen, 1 every finding too (all of a comparison),
+    2 every table; `sections`: these parts alone.
 
     `light`: a page without the script that zooms its figures. `table`: the one to write, of those of `table_names`.
 

@@ -13,7 +13,7 @@ from diagnose.render import Options, words
 from diagnose.render import report as r
 from diagnose.render.figures import comparison as figures
 from diagnose.render.issues import GATE, SEVERITY, Issue, IssueList, Severity, State
-from diagnose.render.report import PAGE, Block, Label, Phrase, Section, Text
+from diagnose.render.report import ANSWER, FINDINGS, PAGE, Block, Label, Phrase, Section, Text
 from diagnose.render.reports.comparison import story, tables
 from diagnose.render.words import SEVERITY_RANK
 
@@ -40,6 +40,7 @@ def report(document: Comparison) -> r.Report:
         schema=document.schema,
         sentence=document.outcome.sentence,
         terms="new less base: + is more time",
+        more="more: -v every table and finding, -o comparison.html the page",
     )
 
 
@@ -70,23 +71,25 @@ def _sections(document: Comparison) -> tuple[Section, ...]:
 
 def _blocks(document: Comparison) -> Iterator[Block]:
     yield Block(content=_outcome(document), name="outcome", worth=100)
-    yield Block(content=tables.sides(document), section="effect-section", worth=80, aside=True, column=1)
+    yield Block(content=tables.sides(document), section="effect-section", worth=80, aside=True, column=1, detail=FINDINGS)
     yield from _comparability(document)
     for table, worth in ((tables.environment(document), 98), (tables.settings(document), 97)):
-        yield Block(content=table, section="changed", worth=worth, aside=len(table.rows) > MOST_OPEN)
+        detail = ANSWER if table.rows else FINDINGS
+        yield Block(content=table, section="changed", worth=worth, aside=len(table.rows) > MOST_OPEN, detail=detail)
     if story.refused(document):
-        yield Block(content=Text(text=story.NO_FIGURES, tone="weak"), section="effect-section", name="figures", worth=96)
+        said = Text(text=story.NO_FIGURES, tone="weak")
+        yield Block(content=said, section="effect-section", name="figures", worth=96, detail=FINDINGS)
     else:
         yield from _figures(document)
     if document.notes:
-        yield Block(content=r.Listing(texts=document.notes), section="notes", name="Notes", worth=70, aside=True)
+        yield Block(content=r.Listing(texts=document.notes), section="notes", name="Notes", worth=70, aside=True, detail=FINDINGS)
     sides = tuple((label, side.sentence) for label, side in (("base", document.base), ("new", document.new)) if side.sentence)
     yield Block(content=r.Pairs(rows=sides), section="sides-said", least=PAGE)
 
 
 def _figures(document: Comparison) -> Iterator[Block]:
     """What moved, and by how much."""
-    yield Block(content=tables.effect(document), section="effect-section", worth=96, column=2, name="effect")
+    yield Block(content=tables.effect(document), section="effect-section", worth=96, column=2, name="effect", detail=FINDINGS)
     yield from (Block(content=figure, section="where", least=PAGE) for figure in figures.figures(document))
     yield Block(content=tables.delta(document), section="where", worth=95, brief=tables.delta(document, moved_only=True))
     for table, section in (
@@ -97,13 +100,16 @@ def _figures(document: Comparison) -> Iterator[Block]:
     ):
         renamed = table.key == "renamed"
         if table.rows or not renamed:
-            least = r.TERMINAL if table.rows else PAGE
-            yield Block(content=table, section=section, worth=85, aside=True, folded=renamed, least=least if renamed else r.TERMINAL)
+            least = r.TERMINAL if table.rows or not renamed else PAGE
+            detail = ANSWER if section == "kernels" and not renamed and table.rows else FINDINGS
+            yield Block(content=table, section=section, worth=85, aside=True, folded=renamed, least=least, detail=detail)
     found = story.ordered_findings(document)
     content = r.Findings(findings=_findings(found)) if found else Text(text="None came, none went.", tone="weak")
-    yield Block(content=content, section="findings", worth=94, name="findings")
+    detail = ANSWER if any(one.state in ("new", "worse") for one in found) else FINDINGS
+    yield Block(content=content, section="findings", worth=94, name="findings", detail=detail)
     if story.same_findings(document):
-        yield Block(content=Text(text=story.same_findings(document), hint=True), section="findings", worth=94, name="findings")
+        same = Text(text=story.same_findings(document), hint=True)
+        yield Block(content=same, section="findings", worth=94, name="findings", detail=FINDINGS)
 
 
 def _outcome(document: Comparison) -> r.Panel:
@@ -133,11 +139,14 @@ def _outcome(document: Comparison) -> r.Panel:
 
 
 def _comparability(document: Comparison) -> Iterator[Block]:
+    def block(content: r.Content) -> Block:
+        return Block(content=content, section="comparability", name="whether they may be compared", worth=99, detail=FINDINGS)
+
     table = tables.mismatches(document)
     if table.rows:
-        yield Block(content=table, section="comparability", name="whether they may be compared", worth=99)
+        yield block(table)
     said = " ".join(text for text in (story.comparable(document), story.unknown(document)) if text)
-    yield Block(content=Text(text=said, tone="weak"), section="comparability", name="whether they may be compared", worth=99)
+    yield block(Text(text=said, tone="weak"))
 
 
 def _findings(found: list[FindingChange]) -> tuple[r.Finding, ...]:

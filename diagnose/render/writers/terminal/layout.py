@@ -25,6 +25,7 @@ from diagnose.render.writers import NARROWEST, WIDEST, Options
 from diagnose.render.writers.terminal import answer
 
 MOST_ROWS = 12  # rows of a list that grows with the trace; the other outputs hold all
+MOST_ON_SCREEN = 4  # of its rows, of findings and of reasons, where the answer alone was asked for
 MOST_ROWS_LONG = 40  # of lists that are as long as the vocabulary
 MOST_RANKS = 16  # entries of a table that can be made shorter
 MOST_REASONS = 8
@@ -81,13 +82,33 @@ def _asked(report: r.Report, options: Options) -> r.Report:
     if options.sections:
         wanted = [block for block in blocks if block.names & set(options.sections)]
         return replace(report, blocks=tuple(wanted), sentence="")
+    shown = replace(report, blocks=tuple(block for block in blocks if block.detail <= options.detail))
+    if options.detail > r.ANSWER:
+        return shown
     answered = any(isinstance(block.content, r.Masthead) for block in blocks)
-    scrolls = not answered or options.detail > r.ANSWER
-    return replace(
-        report,
-        blocks=tuple(block for block in blocks if block.detail <= options.detail),
-        sentence=report.sentence if scrolls else "",
-    )
+    return _on_a_screen(shown) if report.more else replace(shown, sentence="" if answered else report.sentence)
+
+
+def _on_a_screen(report: r.Report) -> r.Report:
+    """The report with its lists cut short and what is brief in place of the whole."""
+    first, *others = (replace(block, content=_cut(block.content if block.brief is None else block.brief)) for block in report.blocks)
+    about, more = (r.Block(content=r.Text(text=text, hint=True)) for text in (report.about, report.more))
+    return replace(report, blocks=(first, about, *others, more), sentence="")
+
+
+def _cut(content: r.Content) -> r.Content:
+    """The beginning of what lists many things; of findings those that came or got worse, without their explanations."""
+    match content:
+        case r.Table(rows=rows, whole=False) if len(rows) > MOST_ON_SCREEN:
+            return replace(content, rows=rows[:MOST_ON_SCREEN], note=f"… and {len(rows) - MOST_ON_SCREEN} more with -v")
+        case r.Table():
+            return replace(content, note="")
+        case r.Panel(reasons=reasons) if len(reasons) > MOST_ON_SCREEN:
+            return replace(content, reasons=(*reasons[: MOST_ON_SCREEN - 1], f"{len(reasons) - MOST_ON_SCREEN + 1} more with -v"))
+        case r.Findings(findings=findings):
+            loud = [replace(one, summary="", notes=()) for one in findings if one.loud]
+            return r.Findings(findings=tuple(loud[:MOST_ON_SCREEN]), more=max(len(loud) - MOST_ON_SCREEN, 0))
+    return content
 
 
 def _arranged(report: r.Report, width: int, options: Options) -> Iterator[RenderableType]:
@@ -113,7 +134,8 @@ def _arranged(report: r.Report, width: int, options: Options) -> Iterator[Render
         elif isinstance(block.content, r.Text | r.Listing) and block.section != last:
             yield Words()
         last = block.section
-        yield from _content(block, section.title if section is not None and titled else "", width)
+        heading = section.title if section is not None and titled else ""
+        yield from _content(block, heading, width, short=bool(report.more) and options.detail == r.ANSWER)
     if report.sentence:
         yield Words()
         yield Rule(style="dim", characters="─")
@@ -171,19 +193,21 @@ def _indented(body: list[RenderableType], left: int) -> RenderableType:
     return Padding(Group(*body), (0, 0, 0, left))
 
 
-def _content(block: r.Block, heading: str, width: int) -> Iterator[RenderableType]:
-    """One part of the report; figures and what a reader chooses on a page have nothing to say here."""
+def _content(block: r.Block, heading: str, width: int, *, short: bool) -> Iterator[RenderableType]:
+    """One part of the report; figures and what a reader chooses on a page have nothing to say here. `short`: hints are left out."""
     match block.content:
         case r.Panel() as panel:
             yield _panel(panel)
         case r.Points() as points:
             yield _points(points)
         case r.Table() as table:
-            yield from _table(table, width, heading)
+            yield from _table(table, width, heading, short=short)
         case r.Finding() as finding:
             yield _finding(finding, width)
-        case r.Findings(findings=findings):
+        case r.Findings(findings=findings, more=more):
             yield from (_brief(finding) for finding in findings[:MOST_LISTED])
+            if more:
+                yield _hint(f"… and {more} more with -v")
             if len(findings) > MOST_LISTED:
                 yield _hint(f"… and {len(findings) - MOST_LISTED} more in the HTML and JSON outputs")
         case r.Entry() as entry:
@@ -334,6 +358,8 @@ def _brief(finding: r.Finding) -> RenderableType:
         (capitalised(finding.title), "bold" if finding.loud else ""),
         (f"  {finding.id}", "dim"),
     )
+    if not finding.summary:  # on a screen
+        return _indented([head.append(_shown(f"  {finding.bound}"), style="dim")], 1)
     body: list[RenderableType] = [Words(_shown(finding.summary))] if finding.loud else []
     _label(body, "bound", finding.bound)
     if finding.loud:
@@ -345,7 +371,7 @@ def _brief(finding: r.Finding) -> RenderableType:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def _table(full: r.Table, width: int, heading: str = "") -> Iterator[RenderableType]:
+def _table(full: r.Table, width: int, heading: str = "", *, short: bool = False) -> Iterator[RenderableType]:
     """A titled table without the weak columns that do not fit, cut to what a terminal can hold; `heading` stands above it already."""
     found = r.without(full if full.shorter is None else full.shorter(MOST_RANKS), "wide")
     if found.title != heading:
@@ -369,7 +395,7 @@ def _table(full: r.Table, width: int, heading: str = "") -> Iterator[RenderableT
     if len(found.rows) > _most(found):
         yield _hint(f"… and {len(found.rows) - _most(found)} more in the HTML and JSON outputs")
     dropped = [column.label for index, column in enumerate(found.columns) if index not in kept]
-    if dropped:
+    if dropped and not short:
         yield _hint(f"Left out for lack of room: {', '.join(dropped)}.")
     if found.note:
         yield _hint(found.note)
