@@ -67,6 +67,19 @@ def test_no_rule_fix_or_check_uses_a_banned_word(folder: str) -> None:
     assert found == set()
 
 
+def test_no_page_of_the_documentation_uses_a_banned_word() -> None:
+    """Prose of what people read; words.md, which lists them, code and names of files and tests left out."""
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md"]
+    texts = {path.name: re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.DOTALL) for path in pages}
+    found = {
+        f"{name}: {said[0]!r} in {text[max(said.start() - 40, 0) : said.end() + 40]!r}"
+        for name, text in texts.items()
+        if name != "words.md"
+        for said in (*BANNED.finditer(text), *TRANSPORT.finditer(text))
+    }
+    assert found == set()
+
+
 def test_no_verdict_uses_a_banned_word() -> None:
     walls = load_rulebook().walls
     said = [clause.say for clause in (*walls.floor, *walls.lead, *walls.also, *walls.certainty)]
