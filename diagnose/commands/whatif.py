@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
 
 from diagnose.commands.options import CHANGE, USUAL, Group, JobFile, Measuring, Output, Verb, option, output_of, takes
 from diagnose.commands.output import check_outputs, progress, say, write_document
-from diagnose.errors import InputError
+from diagnose.errors import InputError, UsageError
+
+_FIX = re.compile(r"[A-Z]{3,4}-\d+")
+_NOTHING = "Nothing was forecast."
 
 
 class Change(Group):
@@ -47,8 +51,11 @@ def whatif(traces: tuple[str, ...], change: Change, job: JobFile, measuring: Mea
 
     Exit codes: 0 forecast; 3 no question could be answered.
     """  # noqa: D301 - \\b is click's sign for "do not rewrap"
+    misplaced = next((one for one in traces if _FIX.fullmatch(one) and not Path(one).exists()), None)
+    if misplaced is not None:
+        raise UsageError(f"{misplaced} is no trace.", effect=_NOTHING, next_step=f"Name a fix with --fix {misplaced}.")
     inputs = (*(Path(one) for one in traces if one != "-"), *((job.config,) if job.config else ()))
-    check_outputs(output, inputs=inputs, kind="forecast", effect="Nothing was forecast.")
+    check_outputs(output, inputs=inputs, kind="forecast", effect=_NOTHING)
     measuring.check()
     with progress(shown=not output.quiet and output.format == "text") as report:
         from diagnose.pipeline import whatif as forecast  # noqa: PLC0415 - imports polars

@@ -131,7 +131,7 @@ def explanation(name: str) -> Explanation:
 def forecast(text: str = "", *, told: bool = True) -> f.Forecast:
     """Two changes and one without an answer; not `told`: nothing could be answered."""
     refused = f.Refused(
-        question="CMP-05", reason=f"Nothing in these steps is what it speaks of.{text}", next_step=f"Look at the bound.{text}"
+        question="CMP-05", reason=f"Nothing ran in these steps that it would change.{text}", next_step=f"Look at the bound.{text}"
     )
     setting = PlanSetting(framework="megatron-bridge", key=f"k{text}", from_=None, text=f"k: true{text}", language="yaml")
     empty = f.Forecast(

@@ -60,8 +60,22 @@ def test_without_an_answer_it_ends_as_input_that_tells_too_little(
     code, _ = run(monkeypatch, forecast(told=False), "a.sqlite", "--fix", "CMP-05")
     captured = capsys.readouterr()
     assert code == 3
-    assert "CMP-05: Nothing in these steps is what it speaks of." in captured.out
+    assert "CMP-05: Nothing ran in these steps that it would change." in captured.out
     assert "There is no forecast." in captured.err
+
+
+def test_a_fix_in_the_place_of_a_trace_is_told_how_to_be_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _ = run(monkeypatch, forecast(), "a.sqlite", "HOST-03")
+    assert code != 0
+    assert "HOST-03 is no trace. Nothing was forecast. Name a fix with --fix HOST-03." in capsys.readouterr().err
+
+
+def test_a_change_that_costs_a_little_is_no_negative_saving(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    span = structs.replace(forecast().step_ns, now=100_000_000, likely=100_004_000, high=101_000_000)
+    run(monkeypatch, structs.replace(forecast(), step_ns=span), "a.sqlite")
+    assert "< +0.1 % of the step" in capsys.readouterr().out
 
 
 def test_a_doubt_is_told_beside_the_forecast(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

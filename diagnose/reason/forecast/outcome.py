@@ -27,7 +27,7 @@ from diagnose.reason.forecast.ranks import Variant
 from diagnose.reason.forecast.select import described, selected
 
 MOVING = ("detach", "interleave", "delay")  # what lets operations run side by side that did not
-_NOTHING_THERE = "Nothing in these steps is what it speaks of."
+_NOTHING_THERE = "Nothing ran in these steps that it would change."
 _ONE_VALUE = re.compile(r"(?P<name>bucket|cause|comm|exchange|role|phase|operation|backend) = '[^']*'")
 
 

@@ -99,8 +99,7 @@ def _panel(document: Forecast) -> r.Panel:
     span = document.step_ns
     phrases = []
     if span is not None and document.plan:
-        saves = span.now - span.likely
-        phrases.append(Phrase(text=f"{units.percent(saves / span.now if span.now else None)} of the step"))
+        phrases.append(Phrase(text=f"{units.signed_percent((span.likely - span.now) / span.now if span.now else None)} of the step"))
         phrases.append(Phrase(text=f"{units.factor(span.now / span.likely)}" if span.likely > 0 else "all of it"))
         phrases.append(Phrase(text=f"range {units.between(span)}"))
     if document.planned and document.searched:
