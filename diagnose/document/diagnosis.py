@@ -214,9 +214,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     unit: str
 
 
-MOST_SPANS = (
-    64  # stretches of one place that are kept: more than anyone looks at, and as many as a step has exchanges of a kind in a few layers
-)
+# stretches of one place that are kept: more than anyone looks at, and as many as a step has exchanges of a kind in a few layers
+MOST_SPANS = 64
 
 
 class Where(Struct, frozen=True, kw_only=True):

@@ -26,9 +26,8 @@ ALONE, BESIDE = 0.1, 0.5
 # The middle half of durations spans at most this share of their median: otherwise kernels of one shape do unlike work.
 ALIKE_ALONE, ALIKE_BESIDE = 0.25, 0.5
 ALIKE_FEW = 0.1  # either of them, where there are fewer than `AT_LEAST` of one: a median of three is one of them
-EVEN = (
-    0.25  # what transport slows down it slows down each time: the fastest tenth beside it lose at least this share of what the median does
-)
+# what transport slows down it slows down each time: the fastest tenth beside it lose at least this share of what the median does
+EVEN = 0.25
 # This project's choice. Transport speeds nothing up, so what seems faster than that beside it did less work there. It takes no more than
 # half of the device either (published: 15 to 24 % of its SMs, trace_rules/forecast.yaml), so what seems slower than that did more.
 FASTER, SLOWER = -0.05, 0.5

@@ -24,9 +24,8 @@ from diagnose.document.device import LayerPart, LayerPass
 from diagnose.model.intervals import covered, merge, sweep
 from diagnose.model.vocabulary import DISPATCH, EXPERT_GEMM, MOE_PARTS, ROUTER
 
-TOLD_APART = (
-    0.8  # of the passes of a phase must hold both exchanges' sides alike; else layers overlap and no pass can be told (our own choice)
-)
+# of the passes of a phase must hold both exchanges' sides alike; else layers overlap and no pass can be told (our own choice)
+TOLD_APART = 0.8
 _GATE, _PERMUTE, _TO, _EXPERTS, _BACK, _UNPERMUTE = MOE_PARTS
 _BEFORE = {_GATE: _GATE, "packing": _PERMUTE, "transport": _TO, _EXPERTS: _EXPERTS}
 _AFTER = {_GATE: _GATE, "packing": _UNPERMUTE, "transport": _BACK, _EXPERTS: _EXPERTS}

@@ -21,9 +21,8 @@ from diagnose.model.trace import Trace
 
 BARS = 3000  # a page stays quick with about this many
 GAPS = 1500
-WHOLE = (
-    50_000  # operations of a step that are kept one by one: about 1.5 MB of JSON; what is longer is a capture that was not cut into steps
-)
+# operations of a step that are kept one by one: about 1.5 MB of JSON; what is longer is a capture that was not cut into steps
+WHOLE = 50_000
 LONGEST_NAME = 300
 UNSEEN = 20_000  # a gap shorter than this part of the step is narrower than a fraction of a pixel
 

@@ -21,9 +21,8 @@ from diagnose.model.vocabulary import CAPTURE
 
 MOST_STEPS = 6  # findings that the plan answers: more than that nobody tries at once
 MOST_INSTEAD = 3  # fixes beside the first of a finding
-LEAST_SHARE = (
-    0.01  # of the step that a finding's bound must reach to be planned for: below it a change is not worth a run (this project's choice)
-)
+# of the step that a finding's bound must reach to be planned for: below it a change is not worth a run (this project's choice)
+LEAST_SHARE = 0.01
 _LOOKING = "profile"  # the phase of fixes that only find out more: they stand instead of nothing
 _PROSE = re.compile(r"\b(?:the|a|an|of|in|to|or|and|as|with|one)\b|[A-Z]\w+ \w+ ")
 

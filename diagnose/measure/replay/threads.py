@@ -21,9 +21,8 @@ from diagnose.model.trace import Trace
 QUEUE = 1_024  # launches that a device takes before the next one waits (design contract; CUDA's limit)
 BROKEN = 0.01  # share of launches beyond which the limit is another one here, and not known
 QUIET_NS = 100_000  # this project's choice: a thread that is quiet for so long while another one launches waits for that one
-TURN_CALLS = (
-    4  # this project's choice: with so many calls in a row that no call of the other falls between, a short pause of that is a turn
-)
+# this project's choice: with so many calls in a row that no call of the other falls between, a short pause of that is a turn
+TURN_CALLS = 4
 
 # What the host was doing, of parts of the gaps between calls: the first that applies.
 _PAUSES = ((FIRST_USE, "first_use"), (MESSAGES, "message_passing"), (GC, "gc"), (LOADING, "loading"), (RECOMPILING, "recompilation"))
