@@ -298,6 +298,7 @@ class Fix(Struct, frozen=True, kw_only=True):
     step: int = 1  # place inside the phase: 1 is tried first
     forecast: StepForecast | None = None  # with this fix alone; None: not replayed, or its effect can't be told
     numerics: bool = False  # it decides what is computed (precision, routing, data), which is the user's to choose
+    reach_ns: int | None = None  # the most that it can win, where it is about a part of what its finding tells
 
 
 class Finding(Struct, frozen=True, kw_only=True):

@@ -112,6 +112,7 @@ class Rule(Strict, frozen=True, kw_only=True):
     severity: Level | Severity | None = None
     fixes: tuple[str, ...] = ()
     first: dict[str, Condition] = msgspec.field(default_factory=dict)
+    reach: dict[str, Formula] = msgspec.field(default_factory=dict)
     one_change: bool = False
     where: tuple[str, ...] = ()
     capture: str = ""
@@ -627,6 +628,7 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
             + [f"evidence: unknown name {name}" for name in rule.evidence if name not in units]
             + [f"fixes: unknown fix {name}" for name in rule.fixes if name not in book.fixes]
             + [f"first: unknown fix {name}" for name in rule.first if name not in book.fixes]
+            + [f"reach: {name} is no fix of this rule" for name in rule.reach if name not in rule.fixes]
             + [f"where: unknown place {name}" for name in rule.where if name not in places]
             + [f"examples: unknown name {name}" for name in sorted(names) if name not in units]
             + [f"summary: {problem}" for problem in templates.problems(rule.summary, bound_units)]

@@ -53,13 +53,14 @@ class Exchanges:
     phase (null where not told). `shapes`: name, launch (grid and block as text), bucket, kernels, median_ns, work_ns: the costliest
     compute kernels inside the steps. `stage_waits`: index, warm_up_ns, steady_ns, cool_down_ns (waiting for pipeline transfers), tail_ns
     (waiting for data-parallel exchanges after the last backward); `has_phases`: whether forward and backward could be told apart, which
-    that split needs.
+    that split needs. `stalls`: lane, ns: how long compute was stalled on the exchanges of a lane, over all steps.
     """
 
     lanes: tuple[Lane, ...]
     instances: pl.DataFrame
     shapes: pl.DataFrame
     stage_waits: pl.DataFrame
+    stalls: pl.DataFrame
     has_phases: bool
 
     @property
@@ -87,6 +88,7 @@ def exchanges(
         instances=instances,
         shapes=_shapes(inside, trace),
         stage_waits=_stage_waits(found, work, windows, classes, phases),
+        stalls=_stalls(found, instances),
         has_phases=phases["phase"].n_unique() == 2,
     )
 
@@ -221,7 +223,15 @@ def _shapes(inside: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     )
 
 
-# ------------------------------------------------------------------------------------------------ waiting for other stages
+# ------------------------------------------------------------------------------------------------ waiting for exchanges
+
+
+def _stalls(found: Stalls, instances: pl.DataFrame) -> pl.DataFrame:
+    """lane, ns: blocking by the exchanges of each lane, over all steps."""
+    pieces = found.pieces.filter(pl.col("cause") == "blocking").select(
+        pl.col("producer").alias("op"), (pl.col("end") - pl.col("start")).alias("ns")
+    )
+    return pieces.join(instances.select("op", "lane"), on="op").group_by("lane").agg(pl.col("ns").sum()).sort("lane")
 
 
 def _stage_waits(found: Stalls, work: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame, phases: pl.DataFrame) -> pl.DataFrame:

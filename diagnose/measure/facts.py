@@ -11,6 +11,7 @@ from msgspec import structs
 from diagnose.document.device import Communication
 from diagnose.document.diagnosis import Fact
 from diagnose.knowledge.buckets import Buckets
+from diagnose.knowledge.exchanges import OTHER
 from diagnose.knowledge.features import Features, matching
 from diagnose.knowledge.load import Knowledge
 from diagnose.knowledge.taxonomy import HostRules, StartUpLimits
@@ -183,6 +184,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         "other_reduction_share": _shape_share(one, "other", _REDUCING),
         "other_statistics_share": _statistics_share(one),
         "data_gather_share": _shape_share(one, "data", ("all_gather",)),
+        "data_gather_blocking_ns": _gathers_awaited(one),
         "other_gather_share": _shape_share(one, "other", ("all_gather",)),
         "narrow_reduction_share": _narrow_share(one),
         "gradient_rounds_per_step": _gradient_rounds(one),
@@ -418,6 +420,16 @@ def _in_steps(one: DeviceMeasure, kind: str, shapes: Collection[str] | None = No
 def _shape_share(one: DeviceMeasure, kind: str, shapes: Collection[str]) -> float | None:
     """Share of the time of transport of one kind in exchanges of these shapes; None where none of the kind ran in the steps."""
     return _share(int(_in_steps(one, kind, shapes)["ns"].sum()), int(_in_steps(one, kind)["ns"].sum()))
+
+
+def _gathers_awaited(one: DeviceMeasure) -> int | None:
+    """How long compute is stalled on data-parallel all-gathers, ns per step; None where the name of what it awaits does not tell."""
+    own = {number: lane for number, lane in enumerate(one.exchanges.lanes) if lane.kind == "data"}
+    stalls = one.exchanges.stalls.filter(pl.col("lane").is_in(list(own)))
+    if any(own[lane].operation == OTHER.id for lane in stalls["lane"]):
+        return None
+    gathers = [number for number, lane in own.items() if lane.shape == "all_gather"]
+    return int(stalls.filter(pl.col("lane").is_in(gathers))["ns"].sum()) // max(one.budget.per_step.height, 1)
 
 
 def _narrow_share(one: DeviceMeasure) -> float | None:

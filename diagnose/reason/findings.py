@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from diagnose.document.diagnosis import (
     ASSUMED,
     LEFT_OPEN,
@@ -395,12 +397,18 @@ def _finding(rule: Rule, saves: float | None, context: Context, reader: FixReade
         bound_ns=bound,
         speedup_ceiling=ceiling,
         where=_where(rule, where),
-        fixes=reader.read(rule.fixes, rule.first),
+        fixes=tuple(_within_reach(fix, rule, context) for fix in reader.read(rule.fixes, rule.first)),
         wrong_when=rule.wrong_when,
         why=rule.why,
         check=rule.check,
         refs=rule.refs,
     )
+
+
+def _within_reach(fix: Fix, rule: Rule, context: Context) -> Fix:
+    """The fix with the most that it can win, where it is about a part of what the rule tells."""
+    reach = context.numbers([rule.reach[fix.id]])[0] if fix.id in rule.reach else None
+    return fix if reach is None else structs.replace(fix, reach_ns=max(round(reach), 0))
 
 
 def _statuses(rule: Rule, late: LateSpec | None, context: Context) -> list[Status]:

@@ -66,8 +66,9 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) 
             if fix.id not in taken and (place == 0 or (fix.phase != _LOOKING and (sure[0].phase == _LOOKING or not fix.numerics)))
         ][: 1 + MOST_INSTEAD]
         if new:
-            steps += [_step(fix, finding, None if place == 0 else new[0].id) for place, fix in enumerate(new)]
-            answers |= {fix.id: {finding.wall: finding.bound_ns or 0} for fix in new}
+            made = [_step(fix, finding, None if place == 0 else new[0].id, step_ns) for place, fix in enumerate(new)]
+            steps += made
+            answers |= {fix.id: {finding.wall: step.bound_ns or 0} for fix, step in zip(new, made, strict=True)}
         elif not finding.fixes and finding.check and (finding.id == cause or finding.severity == "high"):
             steps.append(_look(finding))
         else:
@@ -84,8 +85,8 @@ def _worth(finding: Finding, cause: str | None, step_ns: int | None) -> bool:
     return finding.wall != CAPTURE and finding.bound_ns is not None and finding.bound_ns >= LEAST_SHARE * (step_ns or 0)
 
 
-def _step(fix: Fix, finding: Finding, instead_of: str | None) -> PlanStep:
-    return PlanStep(
+def _step(fix: Fix, finding: Finding, instead_of: str | None, step_ns: int | None) -> PlanStep:
+    step = PlanStep(
         fix=fix.id,
         finding=finding.id,
         title=fix.title,
@@ -98,14 +99,16 @@ def _step(fix: Fix, finding: Finding, instead_of: str | None) -> PlanStep:
         cost=fix.cost,
         instead_of=instead_of,
     )
+    part = finding.bound_ns is not None and fix.reach_ns is not None and fix.reach_ns < finding.bound_ns
+    return bounded(step, fix.reach_ns or 0, step_ns) if part and step_ns is not None else step
 
 
 def _on_all_walls(step: PlanStep, bounds: Mapping[str, int], step_ns: int | None) -> PlanStep:
     """A step whose fix is the answer on several walls can win on each; what it answers twice on one may be the same time."""
-    return step if len(bounds) < 2 or step_ns is None else raised(step, min(sum(bounds.values()), step_ns), step_ns)
+    return step if len(bounds) < 2 or step_ns is None else bounded(step, min(sum(bounds.values()), step_ns), step_ns)
 
 
-def raised(step: PlanStep, bound_ns: int, step_ns: int) -> PlanStep:
+def bounded(step: PlanStep, bound_ns: int, step_ns: int) -> PlanStep:
     """The step with that bound."""
     return structs.replace(step, bound_ns=bound_ns, speedup_ceiling=step_ns / (step_ns - bound_ns) if bound_ns < step_ns else None)
 

@@ -679,6 +679,21 @@ def test_parameters_are_gathered_only_where_an_all_gather_of_data_parallelism_ra
 
 
 @for_each(
+    "names, waiting",
+    (("allgather", "reducescatter"), 30),
+    (("reducescatter", "allreduce"), 0),
+    (("allgather", "gradients"), None),  # of the second nothing tells what it does
+)
+def test_waiting_for_gathers_is_told_from_waiting_for_reductions(names: tuple[str, str], waiting: int | None) -> None:
+    """Compute is stalled for 30 on the first collective and for 40 on the second."""
+    first, second = names
+    gathered = [run("gemm", 0, 10, 0), run(first, 10, 40, 1, stream=20), record(2, 20, sync=1), await_event(3, 7, sync=1)]
+    reduced = [run("gemm", 40, 50, 4), run(second, 50, 90, 5, stream=20), record(6, 20, sync=2), await_event(7, 7, sync=2)]
+    found = facts_of(scene([*gathered, *reduced, run("gemm", 90, 99, 8)]))
+    assert (found["data_parallel_blocking_ns"], found["data_gather_blocking_ns"]) == (70, waiting)
+
+
+@for_each(
     "operation, shape, ran, share",
     ("all-reduce", "all_reduce", Ran(start=0, end=10, bytes=4), 1.0),
     ("all-reduce", "all_reduce", Ran(start=0, end=10, bytes=65_536), 1.0),

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from msgspec import structs
 
 from diagnose.job import Job
@@ -180,6 +181,27 @@ def test_a_rank_late_by_its_own_wall_goes_before_a_part_of_it() -> None:
         "straggler_saves_share": 0.15,
     }
     assert ids(**{**HOST, **late}, host_gap_excess_ns=8_000_000)[0] == "host-straggler-slow-host"
+
+
+@pytest.mark.parametrize(("gathered", "reduction", "gather"), [(3_000_000, 6_000_000, 9_000_000), (None, 9_000_000, 9_000_000)])
+def test_a_fix_that_is_about_a_part_of_the_finding_promises_no_more(gathered: int | None, reduction: int, gather: int) -> None:
+    """Of 9 ms that compute is stalled on data parallelism 3 are gathers: overlapped reductions win 6 at most, both overlaps all of it."""
+    given = facts(data_parallel_blocking_ns=9_000_000, data_parallel_blocking_share=0.09, data_gather_blocking_ns=gathered, **H100, **NCCL)
+    walls, own = (
+        bounds(given, BOOK),
+        job(ddp__overlap_grad_reduce=False, ddp__overlap_param_gather=False, ddp__use_distributed_optimizer=True),
+    )
+    found, _ = find(given, job=own, rulebook=BOOK, walls=walls)
+    steps = {one.fix: one for one in plan_of(found, verdict(walls, given, BOOK, findings=found), 100_000_000)}
+    assert (steps["COM-10"].bound_ns, steps["COM-11"].bound_ns) == (reduction, gather)
+    assert steps["COM-10"].speedup_ceiling == pytest.approx(100_000_000 / (100_000_000 - reduction))
+
+
+def test_where_reductions_are_overlapped_already_a_gather_s_overlap_wins_the_gathers() -> None:
+    given = facts(data_parallel_blocking_ns=9_000_000, data_parallel_blocking_share=0.09, data_gather_blocking_ns=3_000_000, **H100, **NCCL)
+    own = job(ddp__overlap_grad_reduce=True, ddp__use_distributed_optimizer=True)
+    found, _ = find(given, job=own, rulebook=BOOK, walls=bounds(given, BOOK))
+    assert {fix.id: fix.reach_ns for one in found for fix in one.fixes if one.wall == "communication"}["COM-11"] == 3_000_000
 
 
 def test_what_changes_the_numerics_is_no_equal_alternative() -> None:

@@ -17,7 +17,7 @@ from diagnose.reason.context import Context, make_context
 from diagnose.reason.findings import FixReader
 from diagnose.reason.forecast.outcome import Replays, per_step, weakest_basis
 from diagnose.reason.forecast.questions import Question
-from diagnose.reason.plan import raised
+from diagnose.reason.plan import bounded
 
 NOT_HERE = "More than a report replays by itself; `diagnose whatif` does."
 NOTHING = 0.0005  # of the step: less is not seen in a figure with tenths of a per cent
@@ -245,7 +245,7 @@ def _raised(step: PlanStep, best: int, now: int) -> PlanStep:
     """A step whose bound is no less than what it wins at best: a change may win more than what its finding is about, within the walls."""
     if step.bound_ns is None or best <= step.bound_ns:
         return step
-    return raised(step, best, now)
+    return bounded(step, best, now)
 
 
 def _best_first(group: Sequence[PlanStep]) -> list[PlanStep]:

@@ -55,6 +55,7 @@ def rule(know: Catalogue, key: str) -> Entry:
             *rows("reads", ("fact or setting", "meaning"), ((column(name), meaning(know, name)) for name in _columns(know, one))),
             *paragraph("shows the costliest names of", ", ".join(one.where)),
             *rows("fixes", ("fix", "what"), ((Ref("fix", fix), know.book.fixes[fix].title) for fix in one.fixes)),
+            *rows("a fix wins at most", ("fix", "of the bound, ns"), ((Ref("fix", fix), Code(part)) for fix, part in one.reach.items())),
             *items("see", one.refs),
         ),
     )

@@ -91,6 +91,7 @@ def _member(place: int, did: Did) -> Member:
     exchanges = Exchanges(
         lanes=lanes,
         instances=pl.DataFrame(rows, schema=schema).sort("start", "end").with_row_index("op"),
+        stalls=pl.DataFrame(schema={"lane": pl.Int64, "ns": pl.Int64}),
         shapes=pl.DataFrame(
             [(name, "1,1,1,128,1,1", bucket, 10, ns, ns * 10) for name, bucket, ns in did.shapes], schema=SHAPES, orient="row"
         ),
