@@ -18,6 +18,7 @@ from diagnose.commands.options import (
     Measuring,
     Output,
     Share,
+    Shown,
     Verb,
     command_option,
     metric_option,
@@ -121,8 +122,8 @@ class Search(Group):
 
 @click.command(cls=Verb, context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
-@takes(search=Search, measuring=Measuring, output=output_of("bisection"))
-def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, output: Output) -> int:
+@takes(search=Search, measuring=Measuring, output=output_of("bisection"), shown=Shown)
+def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, output: Output, shown: Shown) -> int:
     """Find the commit, artefact or trace with which a metric changed, in as few runs as its noise allows.
 
     \b
@@ -176,7 +177,7 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
         traces=TraceOptions(nsys=measuring.nsys, engine=measuring.chosen_engine(), notice=None if output.quiet else say),
     )
     result = session.run(folder, experiment, lambda before: _criteria(search, before), options, load_numbers(), tell)
-    write_document(result, output)
+    write_document(result, output, detail=shown)
     return InputError.exit_code if result.result in _UNANSWERED else 0
 
 

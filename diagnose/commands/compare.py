@@ -21,12 +21,12 @@ from diagnose.commands.options import (
     PATH,
     SUBJECT,
     USUAL,
-    Detail,
     Group,
     JobFile,
     Measuring,
     Output,
     Share,
+    Shown,
     Verb,
     command_option,
     metric_option,
@@ -130,22 +130,6 @@ class Question(Group):
     )
     anyway: bool = option("--anyway", is_flag=True, help="Give figures and a verdict although they are not the same work.")
     strict: bool = option("--strict", panel=GATE, is_flag=True, help="Exit 4 if data was lost on either side.")
-
-
-class Shown(Detail):
-    """How much of a comparison is printed as text."""
-
-    verbose: int = option(
-        "-v", "--verbose", panel=USUAL, count=True, help="Print every table and finding too, with notes and explanations.", before="color"
-    )
-    sections: tuple[str, ...] = option(
-        "--section",
-        panel=USUAL,
-        multiple=True,
-        metavar="NAME",
-        help="Print this part alone: comparability, changed, effect, delta, kernels, findings … Repeatable.",
-        before="color",
-    )
 
 
 @click.command(cls=RunsCommand)

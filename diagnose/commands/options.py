@@ -369,6 +369,22 @@ class Detail(Group):
     )
 
 
+class Shown(Detail):
+    """How much of a comparison or bisection is printed as text."""
+
+    verbose: int = option(
+        "-v", "--verbose", panel=USUAL, count=True, help="Print every table too, with all rows, notes and explanations.", before="color"
+    )
+    sections: tuple[str, ...] = option(
+        "--section",
+        panel=USUAL,
+        multiple=True,
+        metavar="NAME",
+        help="Print this part alone: changed, delta, kernels, overlap, notes … Repeatable.",
+        before="color",
+    )
+
+
 def output_of(kind: str) -> type[Output]:
     """The same for documents of another kind, in the formats that there are for it."""
     return type(kind, (Output,), {"format": format_option(kind, "Format of standard output. "), "output": output_option(kind)})

@@ -14,6 +14,7 @@ from diagnose.reason.compare.outcome import signed, signed_share
 from diagnose.render import Options, units, write
 from diagnose.render import report as r
 from diagnose.render.reports.bisection import story as bisection_story
+from diagnose.render.reports.bisection import tables as bisection_tables
 from diagnose.render.reports.comparison import story, tables
 from diagnose.render.reports.comparison.report import LOOK
 from diagnose.render.reports.comparison.report import report as built
@@ -243,6 +244,35 @@ def test_html_of_a_huge_comparison_is_cut_with_what_is_left_out() -> None:
 
 
 # --- a bisection ------------------------------------------------------------------------------------------------------
+
+
+@for_each("sample", *bisection.SAMPLES.values())
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_terminal_gets_the_steps_and_what_moved_most_and_how_to_see_the_rest(sample: Callable[[], b.Bisection], width: int) -> None:
+    document = sample()
+    screen, whole = (rendered("text", document, width=width, detail=detail) for detail in (r.ANSWER, r.EVERYTHING))
+    assert len(screen.splitlines()) <= 80  # most of it lists that are full to the brim
+    assert screen.splitlines()[-1].startswith(" more: -v")
+    assert document.sentence in plain(screen)
+    assert "What was measured" in screen
+    assert ("All runs" in whole, "All runs" in screen) == (True, False)
+
+
+def test_of_many_candidates_a_screen_shows_the_ends_and_those_next_to_the_step() -> None:
+    """Of forty the sixteenth is the step: the first, three on either side of it, and the last."""
+    (measured, *_) = (one for one in bisection.rich().candidates if one.state != "untested")
+    labels = [f"{number:012d}" for number in range(40)]
+    (culprit, *_) = bisection.rich().culprits
+    document = structs.replace(
+        bisection.rich(),
+        candidates=tuple(structs.replace(measured, label=label) for label in labels),
+        culprits=(structs.replace(culprit, label=labels[16], among=()),),
+    )
+    table = bisection_tables.around_steps(bisection_tables.candidates(document))
+    assert table is not None
+    assert [row.cells[0] for row in table.rows] == [bisection_story.short(labels[place]) for place in (0, *range(13, 20), 39)]
+    assert "31 candidates further away left out." in table.note
+    assert bisection_tables.around_steps(bisection_tables.candidates(bisection.rich())) is None
 
 
 @for_each("format_", *PAGES)

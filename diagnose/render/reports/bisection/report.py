@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from diagnose.document.bisection import Bisection, BisectResult, Culprit
 from diagnose.render import report as r
 from diagnose.render.figures import bisection as figures
-from diagnose.render.report import PAGE, Block, Phrase, Section, Text
+from diagnose.render.report import ANSWER, FINDINGS, PAGE, Block, Phrase, Section, Text
 from diagnose.render.reports.bisection import story, tables
+from diagnose.render.reports.comparison.tables import delta as moved_by
 
 LOOK: dict[BisectResult, str] = {
     "found": "result-bad",
@@ -32,6 +33,7 @@ def report(document: Bisection) -> r.Report:
         tool=document.tool,
         schema=document.schema,
         sentence=document.sentence,
+        more="more: -v every table and run, -o bisection.html the page",
     )
 
 
@@ -60,15 +62,17 @@ def _blocks(document: Bisection) -> Iterator[Block]:
         yield Block(content=Text(text="Nothing was measured.", tone="weak"), section="over", least=PAGE)
     for number, culprit in enumerate(document.culprits, 1):
         yield from _culprit(document, culprit, number)
-    yield Block(content=tables.candidates(document), section="candidates", name="what was measured", worth=90)
+    candidates = tables.candidates(document)
+    brief = tables.around_steps(candidates)
+    yield Block(content=candidates, section="candidates", name="what was measured", worth=90, brief=brief)
     if tables.skipped(document).rows:
-        yield Block(content=tables.skipped(document), section="skipped", name="skipped", worth=89)
-    yield Block(content=tables.trials(document), section="trials", name="all runs", worth=70, aside=True)
+        yield Block(content=tables.skipped(document), section="skipped", name="skipped", worth=89, detail=FINDINGS)
+    yield Block(content=tables.trials(document), section="trials", name="all runs", worth=70, aside=True, detail=FINDINGS)
     if document.command:
         yield Block(content=Text(text=shlex.join(document.command), tone="code"), section="repeat", name="to repeat it", worth=85)
     notes = tuple(note for note in (document.order, *document.notes) if note)
     if notes:
-        yield Block(content=r.Listing(texts=notes), section="notes", name="notes", worth=80)
+        yield Block(content=r.Listing(texts=notes), section="notes", name="notes", worth=80, detail=FINDINGS)
 
 
 def _outcome(document: Bisection) -> r.Panel:
@@ -110,4 +114,6 @@ def _culprit(document: Bisection, culprit: Culprit, number: int) -> Iterator[Blo
             yield block(Text(text=compared.outcome.moved))
         yield block(Text(text=story.compared(culprit), hint=True))
     for table in tables.moved(culprit, number):
-        yield Block(content=table, section=f"step-{number}", worth=99, aside=True)
+        brief = moved_by(compared, moved_only=True) if compared is not None and table.key.startswith("delta") else None
+        detail = FINDINGS if table.key.startswith(("mismatches", "overlap")) else ANSWER
+        yield Block(content=table, section=f"step-{number}", worth=99, aside=True, brief=brief, detail=detail)

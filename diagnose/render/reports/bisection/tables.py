@@ -15,6 +15,8 @@ from diagnose.render.reports.comparison.story import value
 
 LONGEST_TEXT = 400
 MOST_ROWS = 400  # rows that are all shown; of longer tables each output shows what it has room for
+MOST_AROUND = 12  # candidates that are all shown where there is room for few
+NEAR = 3  # of more so many on either side of a step
 _STRIP = 26
 
 
@@ -46,6 +48,17 @@ def candidates(document: Bisection) -> Table:
         note=f"{note} ◄: the step is there.".strip() if culprits else note,
         whole=len(found) <= MOST_ROWS,
     )
+
+
+def around_steps(table: Table) -> Table | None:
+    """The first and last candidate and those next to each step (or in the middle); None where all are few enough to be shown."""
+    rows = table.rows
+    if len(rows) <= MOST_AROUND:
+        return None
+    steps = [place for place, row in enumerate(rows) if row.strong] or [len(rows) // 2]
+    near = [place for place in range(len(rows)) if place in (0, len(rows) - 1) or any(abs(place - step) <= NEAR for step in steps)]
+    note = f"{units.plural(len(rows) - len(near), 'candidate')} further away left out."
+    return replace(table, rows=tuple(rows[place] for place in near), note=note, whole=True)
 
 
 def _interval(one: Candidate, unit: str) -> str:

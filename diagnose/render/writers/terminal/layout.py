@@ -92,8 +92,9 @@ def _asked(report: r.Report, options: Options) -> r.Report:
 def _on_a_screen(report: r.Report) -> r.Report:
     """The report with its lists cut short and what is brief in place of the whole."""
     first, *others = (replace(block, content=_cut(block.content if block.brief is None else block.brief)) for block in report.blocks)
-    about, more = (r.Block(content=r.Text(text=text, hint=True)) for text in (report.about, report.more))
-    return replace(report, blocks=(first, about, *others, more), sentence="")
+    caption = first.content.caption if isinstance(first.content, r.Panel) else ""
+    of, more = ([r.Block(content=r.Text(text=text, hint=True))] if text else [] for text in (caption, report.more))
+    return replace(report, blocks=(first, *of, *others, *more), sentence="")
 
 
 def _cut(content: r.Content) -> r.Content:
