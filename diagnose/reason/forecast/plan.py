@@ -251,7 +251,8 @@ def _raised(step: PlanStep, best: int, now: int) -> PlanStep:
 def _best_first(group: Sequence[PlanStep]) -> list[PlanStep]:
     """Alternatives in their order, but for one before which none is surely better: better at its worst than that one at its best.
 
-    It has to be had as surely as what it passes. Where the first wins nothing, any that likely wins is better.
+    Of one that makes all changes of another and more what is likely decides: they err alike. It has to be had as surely as what it passes.
+    Where the first wins nothing, any that likely wins is better.
     """
     best, *others = group
     if best.forecast is None and best.no_forecast != WINS_NOTHING:
@@ -267,7 +268,10 @@ def _best_first(group: Sequence[PlanStep]) -> list[PlanStep]:
 def _surely_better(one: PlanStep, than: PlanStep) -> bool:
     if one.forecast is None or one.state not in (than.state, "applicable"):
         return False
-    return than.forecast is None or one.forecast.high_ns < than.forecast.low_ns
+    if than.forecast is None or one.forecast.high_ns < than.forecast.low_ns:
+        return True
+    more = {(change.key, change.text) for change in than.changes} < {(change.key, change.text) for change in one.changes}
+    return more and than.forecast.likely_ns - one.forecast.likely_ns > NOTHING * than.forecast.now_ns
 
 
 def forecast_of(replays: Replays, questions: Sequence[Question]) -> StepForecast:

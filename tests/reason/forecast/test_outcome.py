@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from msgspec import structs
 
-from diagnose.document.diagnosis import WINS_NOTHING, PlanStep
+from diagnose.document.diagnosis import WINS_NOTHING, PlanSetting, PlanStep
 from diagnose.errors import UsageError
 from diagnose.knowledge.forecast import ForecastRules
 from diagnose.knowledge.load import Knowledge
@@ -318,6 +318,22 @@ def test_alternatives_keep_their_order_where_none_is_better_for_sure(steps: list
     asked = {one.id: one for one in (little, half, HALF_LINK, question("gone", "role = 'transport'"))}
     found, _ = foreseen(steps, asked.__getitem__, Replays(graph(), rules), Free4All())  # type: ignore[arg-type]
     assert [(one.fix, one.instead_of) for one in found] == [(one.fix, one.instead_of) for one in steps]
+
+
+@pytest.mark.parametrize(("more", "first"), [(True, "both"), (False, "half")])
+def test_a_fix_that_makes_all_changes_of_another_and_more_goes_first_where_it_likely_wins_more(
+    more: bool, first: str, rules: ForecastRules
+) -> None:
+    """The ranges touch (62 to 80 and 50 to 80 ms), so neither is better for sure; what both hold errs alike in both."""
+    half, both = question("half", "role = 'transport'", (0.4, 0.5, 1.0)), question("both", "role = 'transport'", (0.0, 0.2, 1.0))
+    own, other = (PlanSetting(framework="f", key=key, from_=None, text=f"{key}: true", language="yaml", stays=False) for key in "ab")
+    steps = [
+        structs.replace(planned("half"), changes=(own,)),
+        structs.replace(planned("both", "half"), changes=(own, other) if more else (other,)),
+    ]
+    asked = {one.id: one for one in (half, both)}
+    found, _ = foreseen(steps, asked.__getitem__, Replays(graph(), rules), Free4All())  # type: ignore[arg-type]
+    assert found[0].fix == first
 
 
 def test_a_search_needs_the_order_of_a_plan_only_where_a_fix_of_numerics_has_alternatives() -> None:
