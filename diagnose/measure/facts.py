@@ -184,7 +184,8 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         "other_reduction_share": _shape_share(one, "other", _REDUCING),
         "other_statistics_share": _statistics_share(one),
         "data_gather_share": _shape_share(one, "data", ("all_gather",)),
-        "data_gather_blocking_ns": _gathers_awaited(one),
+        "data_gather_blocking_ns": _gathers_awaited(one, "data"),
+        "other_gather_blocking_ns": _gathers_awaited(one, "other"),
         "other_gather_share": _shape_share(one, "other", ("all_gather",)),
         "narrow_reduction_share": _narrow_share(one),
         "gradient_rounds_per_step": _gradient_rounds(one),
@@ -422,9 +423,9 @@ def _shape_share(one: DeviceMeasure, kind: str, shapes: Collection[str]) -> floa
     return _share(int(_in_steps(one, kind, shapes)["ns"].sum()), int(_in_steps(one, kind)["ns"].sum()))
 
 
-def _gathers_awaited(one: DeviceMeasure) -> int | None:
-    """How long compute is stalled on data-parallel all-gathers, ns per step; None where the name of what it awaits does not tell."""
-    own = {number: lane for number, lane in enumerate(one.exchanges.lanes) if lane.kind == "data"}
+def _gathers_awaited(one: DeviceMeasure, kind: CommKind) -> int | None:
+    """How long compute is stalled on all-gathers of one kind, ns per step; None where the name of what it awaits does not tell."""
+    own = {number: lane for number, lane in enumerate(one.exchanges.lanes) if lane.kind == kind}
     stalls = one.exchanges.stalls.filter(pl.col("lane").is_in(list(own)))
     if any(own[lane].operation == OTHER.id for lane in stalls["lane"]):
         return None
