@@ -113,7 +113,7 @@ def without_repeated(begun: StartUp, windows: pl.DataFrame) -> StartUp:
 
 
 def _where_it_ends(costs: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """The costs (start, end), cut to the step in which each ends: the device had work of its own in the steps before, as far behind it is."""
+    """The costs (start, end), cut to the step in which each ends: the device, behind the host, had work in the steps before."""
     ended = costs.select("start", "end").sort("end")
     own = ended.join_asof(windows.select(pl.col("start").alias("begin")), left_on="end", right_on="begin", strategy="backward")
     return own.select(pl.max_horizontal("start", "begin").alias("start"), "end")

@@ -561,8 +561,10 @@ def _restarts(
     `awaited` the host needs what comes (a copy): without the way there it still waits for the compute before it, so that no more counts
     than the copy ran before the gap.
     """
-    held = pieces.filter(holds).group_by("index", "op").agg(
-        pl.col("end").max().alias("freed"), pl.col("ns").sum().alias("held_ns"), pl.col("began").min()
+    held = (
+        pieces.filter(holds)
+        .group_by("index", "op")
+        .agg(pl.col("end").max().alias("freed"), pl.col("ns").sum().alias("held_ns"), pl.col("began").min())
     )
     if awaited:
         gaps = pieces.group_by("index", "op").agg(pl.col("start").min().alias("begins"))
