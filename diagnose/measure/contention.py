@@ -3,10 +3,11 @@
 An exchange that compute hides takes SMs, memory bandwidth and power from it. What that costs no trace tells; it is estimated. Kernels of
 one name, grid and block are put apart by the share of their time in which transport ran: those that ran (almost) alone and those that
 ran beside it. One name serves products of several sizes, so those are compared that run between the same two kernels, on whatever stream;
-a shape that has too few of these is compared as a whole. What a step does once beside transport a capture of a few steps holds a few
-times: a shape may have so few where they are nearly equal, and all shapes together have enough. The difference of their medians, over the
-time beside transport, is the share that is lost there. It is laid on all the time that such kernels spent beside transport, and where a
-good part of all compute beside transport could be compared, on the rest too.
+a shape that has too few of these is compared as a whole. Neither is done where most of what ran beside transport stands where none ran
+alone: the next two kernels around it, or these two, are others. What a step does once beside transport a capture of a few steps holds a
+few times: a shape may have so few where they are nearly equal, and all shapes together have enough. The difference of their medians, over
+the time beside transport, is the share that is lost there. It is laid on all the time that such kernels spent beside transport, and where
+a good part of all compute beside transport could be compared, on the rest too.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ EVEN = 0.25
 # This project's choice. Transport speeds nothing up, so what seems faster than that beside it did less work there. It takes no more than
 # half of the device either (published: 15 to 24 % of its SMs, trace_rules/forecast.yaml), so what seems slower than that did more.
 FASTER, SLOWER = -0.05, 0.5
+MOST = 0.5  # this project's choice: of what ran beside transport at least this share has its like alone, or the medians are of two sizes
 SAMPLE = 0.25  # this project's choice: from this share of compute beside transport on what could be compared stands for the rest
 _SHAPE = ("name_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _BETWEEN = (*_SHAPE, "before", "after")  # the kernels of compute that begin next before and after it, on any stream
+_AMONG = (*_BETWEEN, "before_that", "after_that")  # and the ones next to these
 
 
 def contention(known: pl.DataFrame, windows: pl.DataFrame, together: pl.Series) -> pl.DataFrame:
@@ -82,7 +85,8 @@ def _ran(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     kernels = inside.select(pl.col("index", "op", *_SHAPE, "start", "end").filter(computes))
     beside = covered(kernels, merge(work.filter(pl.col("role") == "transport")))
     length = (pl.col("end") - pl.col("start")).alias("length")
-    next_to = (pl.col("name_id").shift(step).alias(name) for step, name in ((1, "before"), (-1, "after")))
+    places = ((1, "before"), (-1, "after"), (2, "before_that"), (-2, "after_that"))
+    next_to = (pl.col("name_id").shift(step).alias(name) for step, name in places)
     return kernels.select("index", "op", *_SHAPE, *next_to, length, beside.alias("beside"))
 
 
@@ -110,12 +114,24 @@ def compared(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     `inside`: the operations in the steps, with index; `work`: all operations.
     """
     ran = _ran(inside, work)
-    closely = _rates(ran, _BETWEEN)
-    by_shape = _rates(ran, _SHAPE).join(closely, on=_SHAPE, how="anti").rename({"rate": "by_shape"})
+    alike = _alike(ran, _BETWEEN, _AMONG)
+    closely = _rates(alike, _BETWEEN)
+    by_shape = _rates(_alike(alike, _SHAPE, _BETWEEN), _SHAPE).join(closely, on=_SHAPE, how="anti").rename({"rate": "by_shape"})
     beside = ran.filter(pl.col("beside") > 0)
     for same, rates in ((_BETWEEN, closely), (_SHAPE, by_shape)):
         beside = beside.join(rates, on=same, how="left", nulls_equal=True, maintain_order="left")
     return beside.select("index", "op", "beside", pl.coalesce("rate", "by_shape"))
+
+
+def _alike(ran: pl.DataFrame, same: Sequence[str], closer: Sequence[str]) -> pl.DataFrame:
+    """The kernels without those that are the same, some alone and some beside transport, and unlike where one looks closer.
+
+    A persistent kernel has one grid for products of every size: which one ran its place in the layer alone tells.
+    """
+    share = pl.col("beside") / pl.col("length")
+    alone, beside = share <= ALONE, share >= BESIDE
+    known = alone.any().over(closer).filter(beside).mean().over(same)
+    return ran.filter(~(alone.any().over(same) & (known < MOST)).fill_null(value=False))
 
 
 def _rates(ran: pl.DataFrame, same: Sequence[str]) -> pl.DataFrame:

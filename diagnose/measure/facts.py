@@ -17,7 +17,7 @@ from diagnose.knowledge.load import Knowledge
 from diagnose.knowledge.taxonomy import HostRules, StartUpLimits
 from diagnose.measure.device import DeviceMeasure, step_mean, step_median
 from diagnose.measure.host import calls_named, python_seen, texts_of
-from diagnose.measure.phases import longest_cost, pays_again
+from diagnose.measure.phases import longest_cost, mostly_clean, pays_again
 from diagnose.measure.records import DeviceRecords
 from diagnose.model.environment import EnvironmentItem
 from diagnose.model.intervals import merge, overlaps
@@ -325,13 +325,14 @@ def _start_up(one: DeviceMeasure, limits: StartUpLimits) -> dict[str, FactValue]
         )
     among, anew = (longest_cost(costs, one.steps.frame) for costs in (begun.costs, begun.again))
     per_step = one.budget.per_step
-    again = per_step["index"].filter(pays_again(per_step["first_use_ns"] / per_step["window_ns"]))
+    paid = per_step["first_use_ns"] / per_step["window_ns"]
+    again = per_step["index"].filter(pays_again(paid))
     every = max((phase.longest_call for phase in begun.phases if phase.longest_call), key=lambda call: call.duration_ns, default=None)
     first_use, judged = one.budget.per_step.select(pl.col("first_use_ns", "window_ns").sum()).row(0)
     span = int(one.budget.totals["last_ns"]) - int(one.budget.totals["first_ns"])
     little = begun.left < limits.run_share and judged <= limits.only_share * span
     alone = one.steps.anchor == "capture" and (begun.share >= limits.only_share or little)
-    only = alone or first_use >= limits.only_share * max(judged, 1)
+    only = alone or (first_use >= limits.only_share * max(judged, 1) and not mostly_clean(paid))
     return {
         "start_up_only": only,
         "start_up_share": max(begun.before, begun.share) if only else begun.before,  # nothing need lie before steps that are start-up too

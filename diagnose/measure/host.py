@@ -221,8 +221,8 @@ def _ranges(trace: Trace, rank: int, rules: HostRules, meaning: str) -> pl.DataF
 
 
 def step_marks(trace: Trace, rules: HostRules) -> pl.Series:
-    """The names of ranges that mark steps: what lies inside one is known to do so."""
-    return trace.names.filter(pl.col("text").str.contains(union([anchor.pattern for anchor in rules.steps])))["id"]
+    """The names of ranges that are steps: what lies inside one is known to do so. One that ends a step says which part of it runs."""
+    return trace.names.filter(pl.col("text").str.contains(union([anchor.pattern for anchor in rules.steps if not anchor.ends])))["id"]
 
 
 def _long(trace: Trace, rank: int, threads: pl.Series, calls: pl.DataFrame, rules: HostRules) -> pl.DataFrame:

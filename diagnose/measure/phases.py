@@ -74,6 +74,7 @@ def start_up(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> S
 PAID = 0.1  # of a step: with so much in first uses they are paid there; this project's choice
 CLEAN = 0.02  # of a step: with no more they are not; this project's choice
 REPEATED = 2  # steps that pay again after one that did not: one alone may be a second shape, met once; this project's choice
+SETTLED = 3  # steps that pay nothing, before one that does: what is compiled so late was compiled before; this project's choice
 EACH = 4  # steps of which each pays, the least at least half of the most: this project's choice
 
 
@@ -82,17 +83,24 @@ def pays_again(shares: pl.Series) -> pl.Series:
     return (shares >= PAID) & (shares <= CLEAN).cum_max().shift(1, fill_value=False)
 
 
+def mostly_clean(shares: pl.Series) -> bool:
+    """Whether steady steps can be judged beside those that pay first uses: more steps pay none, and several. `shares`: as above."""
+    clean = int((shares <= CLEAN).sum())
+    return clean > REPEATED and 2 * clean > len(shares)
+
+
 def without_repeated(begun: StartUp, windows: pl.DataFrame) -> StartUp:
     """The same without the costs that come back in the kept steps `windows` (start, end): those are `again`, no start-up.
 
-    They come back where several steps compile after one that did not, or where each does for about as long; the last one ends before
-    the next one's. A call that takes long at its first use alone can't.
+    They come back where several steps compile after one that did not, or one after several, or where each does for about as long; the last
+    one ends before the next one's. A call that takes long at its first use alone can't.
     """
     compiled = begun.costs.filter("compiles")
     if compiled.is_empty():
         return begun
-    shares = covered(windows, merge(compiled)) / (windows["end"] - windows["start"]).clip(1)
-    if int(pays_again(shares).sum()) >= REPEATED:
+    shares = covered(windows, merge(_where_it_ends(compiled, windows))) / (windows["end"] - windows["start"]).clip(1)
+    clean = (shares <= CLEAN).cum_sum()
+    if int(pays_again(shares).sum()) >= REPEATED or (pays_again(shares) & (clean >= SETTLED)).any():
         since = windows["start"][int((shares <= CLEAN).arg_true()[0])]
     elif len(each := shares.head(-1) if shares[-1] <= CLEAN else shares) >= EACH and min(each) >= max(PAID, max(each) / 2):
         since = windows["start"][0]
@@ -102,6 +110,13 @@ def without_repeated(begun: StartUp, windows: pl.DataFrame) -> StartUp:
     left = begun.costs.filter(~again)
     others = [one for one in begun.phases if one.name not in (FIRST_USE, AMONG)]
     return replace(begun, costs=left, again=begun.costs.filter(again), phases=_in_time([*others, *_cost_phase(FIRST_USE, left)]))
+
+
+def _where_it_ends(costs: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """The costs (start, end), cut to the step in which each ends: the device, behind the host, had work in the steps before."""
+    ended = costs.select("start", "end").sort("end")
+    own = ended.join_asof(windows.select(pl.col("start").alias("begin")), left_on="end", right_on="begin", strategy="backward")
+    return own.select(pl.max_horizontal("start", "begin").alias("start"), "end")
 
 
 def with_first_steps(begun: StartUp, work: pl.DataFrame, windows: pl.DataFrame, *, cut: bool) -> StartUp:

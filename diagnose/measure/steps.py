@@ -93,7 +93,7 @@ def find_steps(
         begin = start_up.begin if start_up is not None else None
         whole = pl.DataFrame({"index": [0], "start": [work["start"].min() if begin is None else begin], "end": [work["end"].max()]})
         return StepWindows(frame=_typed(whole), every=_typed(whole), anchor="capture")
-    best, others = proposals[0], proposals[1:]
+    best, *others = _whole_first(work, proposals)
     kept, dropped = _drop_unsteady(trace, work, best.windows, rank, start_up)
     reference = Anchored(anchor=best.anchor, windows=kept)
     return StepWindows(
@@ -103,6 +103,20 @@ def find_steps(
         dropped=tuple(sorted((*best.dropped, *dropped), key=lambda one: one.index)),
         cross_check=tuple(_compare(reference, other) for other in others),
     )
+
+
+def _whole_first(work: pl.DataFrame, proposals: list[Anchored]) -> list[Anchored]:
+    """The proposals, best first: one whose only window holds but a piece of another's steps goes behind it.
+
+    So it is where the capture ended soon after the first range that it recorded had begun on the device, steps behind the host.
+    """
+    best, *others = proposals
+    if not others or best.windows.height > 1:
+        return proposals
+    compute = work.select(pl.col("start").filter(_COMPUTES))
+    usual = _compute_counts(compute, others[0].windows).median() or 0
+    piece = int(_compute_counts(compute, best.windows)[0]) < WHOLE * usual  # type: ignore[operator]
+    return [*others, best] if piece else proposals
 
 
 def inside_windows(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:

@@ -148,6 +148,21 @@ def test_products_of_two_sizes_that_share_a_name_are_told_apart_by_what_runs_nex
     assert measured(shaped(items))["contention_loss_share"] == pytest.approx(1 / 3, abs=1e-3)
 
 
+def test_products_of_two_sizes_of_which_one_always_runs_beside_transport_are_not_compared() -> None:
+    """A persistent kernel has one name and grid for both, and both stand between two norms; only the kernels around those differ."""
+    items: list[Item] = []
+    for place in range(12):
+        length, last = ((300, "softmax"), (450, "elementwise"))[place % 2]
+        start = place * PERIOD
+        items += [run("norm", start, start + 20, start), run("gemm", start + 30, start + 30 + length, start + 1)]
+        items += [run("norm", start + 700, start + 720, start + 2), run(last, start + 730, start + 740, start + 3)]
+        if place % 2:
+            items.append(run("nccl", start + 30, start + 30 + length, start + 4, stream=20))
+    one = shaped(items)
+    work = one.work()
+    assert compared(inside_windows(work, one.steps().frame), work)["rate"].drop_nulls().to_list() == []
+
+
 def test_kernels_that_run_at_once_lose_their_time_once() -> None:
     """Two kernels of one shape at once beside transport: 10 × 600 ns of work, in 5 × 600 ns of time."""
     items = kernels([400] * 5, [600] * 5)

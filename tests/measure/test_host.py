@@ -358,6 +358,8 @@ def test_a_place_of_hardly_any_of_the_long_pauses_is_not_told() -> None:
     found = facts_of(scene(gemms, (*over("save", 4, 63), *over("log", 64, 66))))
     assert found["host_gap_excess_ns"] == 62_400_000
     assert found["host_pauses"] == "save (59.90 ms)"
+    part = facts_of(scene(gemms, over("Optimizer.step#CPUAdam.step", 4, 63)))
+    assert part["host_pauses"] == "Optimizer.step#CPUAdam.step (59.90 ms)", "it marks a step's end, and says which part of the step runs"
     unnamed = facts_of(scene(gemms, over("log", 64, 66)))
     assert (unnamed["host_gap_excess_ns"], unnamed["host_pauses"]) == (62_400_000, None), "most of the pauses lies in no range"
 

@@ -5,7 +5,7 @@ import pytest
 
 from diagnose.document.device import LongestCall, Phase
 from diagnose.measure.facts import device_facts
-from diagnose.measure.phases import StartUp, pays_again, start_up, without_repeated
+from diagnose.measure.phases import StartUp, mostly_clean, pays_again, start_up, without_repeated
 from diagnose.measure.records import device_records
 from tests.builders.cases import for_each
 from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, call, run, scene
@@ -63,6 +63,8 @@ def test_the_steps_that_pay_first_uses_again_after_one_that_did_not(paid: list[i
     ([0, 50, 0, 30, 0], [1, 3]),  # two steps pay again
     ([40, 0, 50, 1, 30, 0], [2, 3, 4]),  # of the first one nothing comes back; what the step between pays is of the same kind
     ([0, 50, 0, 0], []),  # one may be a second shape, met once
+    ([0, 0, 50, 0, 0], []),
+    ([40, 0, 0, 0, 50, 0, 0], [4]),  # not so late
     ([60, 50, 40], []),  # first steps
     ([60, 50, 40, 30], [0, 1, 2, 3]),  # each of four pays
     ([60, 50, 40, 30, 0], [0, 1, 2, 3]),  # what stands before the next step lies in no window
@@ -185,6 +187,12 @@ def test_steps_that_hold_little_but_start_up_tell_all_of_it() -> None:
     assert (len(device.steps.frame), facts["start_up_only"]) == (4, True)
     assert isinstance(share := facts["start_up_share"], float)
     assert share > 0.8
+
+
+@for_each("paid, clean", ([0, 0, 900, 0], True), ([0, 0, 900], False), ([50, 60, 900, 0, 0, 0], False), ([0, 0, 0], True))
+def test_steady_steps_can_be_judged_beside_one_that_pays_first_uses(paid: list[int], clean: bool) -> None:
+    """By percent of each step."""
+    assert mostly_clean(pl.Series(paid) / 100) is clean
 
 
 def test_a_compilation_among_the_kept_steps_leaves_nothing_out() -> None:

@@ -338,6 +338,17 @@ def test_a_range_still_open_at_the_captures_end_is_no_step() -> None:
     assert [(one.index, one.why) for one in found.dropped] == [(4, "its range was still open at the capture's end")]
 
 
+def test_a_range_that_holds_but_a_piece_of_a_step_goes_behind_the_optimizer_s_steps() -> None:
+    """The capture began while the device was steps behind: of the first range in it only the first kernels ran before its end."""
+    items = training(5)
+    begun = items[-4].at or 0
+    one = scene(items, [Span(text="iteration 7", start=begun, end=begun + 1000)])
+    assert one.steps().anchor == "optimizer kernels"
+    assert one.steps().cross_check[0].anchor == "range iteration N"
+    whole = scene(items, [Span(text="iteration 7", start=items[0].at or 0, end=begun)])
+    assert whole.steps().anchor == "range iteration N"
+
+
 def test_the_last_step_of_a_file_that_was_cut_off_is_no_step() -> None:
     """Half of what it launched may be missing, and with it half of its time."""
     one = scene(LOOP.items[:15], LOOP.spans)

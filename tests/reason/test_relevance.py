@@ -84,8 +84,23 @@ def test_gradients_reduced_beside_compute_are_overlapped_already() -> None:
         "is_training": True, "transport_busy_ns": 36_000_000, "data_parallel_busy_ns": 36_000_000, "data_gather_share": 0.0,
         "data_parallel_blocking_ns": 9_000_000, "data_parallel_blocking_share": 0.09,
     }  # fmt: skip
-    assert offered(**reduced, data_parallel_beside_compute_ns=27_000_000)["COM-10"].state == "already_on"
-    assert offered(**reduced, data_parallel_beside_compute_ns=2_000_000)["COM-10"].state == "unknown"
+    assert offered(**reduced, data_parallel_exposed_ns=9_000_000)["COM-10"].state == "already_on"
+    assert offered(**reduced, data_parallel_exposed_ns=34_000_000)["COM-10"].state == "unknown"
+
+
+@for_each(
+    "exposed, reduces, gathers",
+    (5_000_000, "already_on", "already_on"),  # less than half of the 14.4 ms of reductions
+    (9_000_000, "unknown", "already_on"),  # these may all be exposed, half of the 21.6 ms of gathers can't
+    (30_000_000, "unknown", "unknown"),
+)
+def test_where_parameters_are_gathered_what_is_exposed_tells_what_overlaps(exposed: int, reduces: str, gathers: str) -> None:
+    """Fully sharded: an all-gather and a reduce-scatter for each layer, most of it beside compute."""
+    found = offered(
+        is_training=True, transport_busy_ns=36_000_000, data_parallel_busy_ns=36_000_000, data_gather_share=0.6,
+        data_parallel_blocking_ns=4_000_000, data_parallel_blocking_share=0.04, data_parallel_exposed_ns=exposed,
+    )  # fmt: skip
+    assert [found[one].state for one in ("COM-10", "COM-11")] == [reduces, gathers]
 
 
 def test_accumulation_without_no_sync_is_told_although_the_reductions_overlap() -> None:

@@ -292,7 +292,8 @@ def classify(trace: Trace, launches: Launches, taxonomy: Taxonomy, absent: froze
     distinct = keys.unique(maintain_order=True).with_row_index("case")
     verdicts = [verdict_of(item, mask, number, taxonomy) for item, mask, number in distinct.select("family", "mask", "group").iter_rows()]
     case = keys.join(distinct, on=["family", "mask", "group"], how="left", maintain_order="left")["case"]
-    changed = neighbours(trace.ops, case, pl.DataFrame(verdicts, schema=CLASS_SCHEMA), taxonomy, absent)
+    launched = launches.frame["thread"].is_not_null()
+    changed = neighbours(trace.ops, case, pl.DataFrame(verdicts, schema=CLASS_SCHEMA), taxonomy, absent, launched)
     numbers, classes = _numbered(case, verdicts, changed, taxonomy.buckets)
     return Classified(class_id=numbers, classes=classes, payload_id=context.payload_id, buckets=bucket_type(taxonomy.buckets))
 

@@ -543,16 +543,22 @@ _ASKED = ("part", "tail", "unknown", "casts", "linear")
 
 
 def neighbours(
-    ops: pl.DataFrame, case: pl.Series, verdicts: pl.DataFrame, taxonomy: Taxonomy, absent: frozenset[CommKind] = frozenset()
+    ops: pl.DataFrame,
+    case: pl.Series,
+    verdicts: pl.DataFrame,
+    taxonomy: Taxonomy,
+    absent: frozenset[CommKind] = frozenset(),
+    launched: pl.Series | None = None,
 ) -> pl.DataFrame:
     """What the neighbours of undecided operations say: row (of `ops`), choice (see `line.chosen`). `case` indexes `verdicts`.
 
-    `absent`: kinds of exchange that a job file rules out.
+    `absent`: kinds of exchange that a job file rules out; `launched`: whether each operation's launch was recorded (default: all were).
     """
     facts = facts_of(verdicts, taxonomy)
     if not facts.select(pl.any_horizontal(*_ASKED).any()).item():
         return pl.DataFrame(schema={"row": pl.UInt32, "choice": pl.UInt16})
-    line = line_of(ops, case, facts, taxonomy.buckets)
+    known = pl.lit(value=True) if launched is None else launched
+    line = line_of(ops.with_columns(known.alias("launched")), case, facts, taxonomy.buckets)
     routed = router_runs(line)
     line = line.decided(routed)
     if line.has(*EXPERT_SIDE):

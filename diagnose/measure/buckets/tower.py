@@ -109,7 +109,9 @@ def outside_ranges(line: Line) -> pl.DataFrame:
     if (facts["bucket"] == VISION_ENCODER).any() or not (facts["any_product"] & facts["ranged"]).any():
         return nothing()
     known = line.known(line.rows, "attends_ahead", "attends_back", "any_product", "ranged", "copies", "by_place", "goes_back")
-    rows = known.with_columns(pl.lit(value=False).alias("tower"))
+    # nothing tells the ranges of what was launched before the capture began
+    unknown = ~line.ops["launched"].gather(known["row"])
+    rows = known.with_columns(pl.lit(value=False).alias("tower"), pl.col("ranged") | unknown)
     layers = _layers(rows)
     outside = pl.col("ahead") & ~pl.col("ranged")
     turns = layers.with_columns(

@@ -478,7 +478,7 @@ def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds:
         _followers(pieces),
         _shadows(found.shadowed),
         _restarts(pieces, pl.col("transport") & through_host, "transport_restart_ns"),
-        _restarts(pieces, pl.col("host_copy") & through_host, "host_copy_restart_ns"),
+        _restarts(pieces, pl.col("host_copy") & through_host, "host_copy_restart_ns", awaited=True),
         found.restarts.group_by("index").agg(pl.col("ns").sum().alias("sync_restart_ns")),
         _restarts(pieces, pl.col("cause") == "allocator", "allocator_restart_ns", before=found.entered),
     ).fill_null(0)
@@ -551,13 +551,26 @@ def _shadows(shadowed: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _restarts(pieces: pl.DataFrame, holds: pl.Expr, name: str, *, before: pl.DataFrame | None = None) -> pl.DataFrame:
+def _restarts(
+    pieces: pl.DataFrame, holds: pl.Expr, name: str, *, before: pl.DataFrame | None = None, awaited: bool = False
+) -> pl.DataFrame:
     """`index` and `name`: host work between the end of a hold-up of the host and the launch that it delayed.
 
     Of each gap at most as much counts as the hold-up kept the host from working ahead: what it took inside the gap where only what the host
-    waited for would go, or with `before` (index, op, ns) what it had taken before the gap began, where the call itself would go.
+    waited for would go, or with `before` (index, op, ns) what it had taken before the gap began, where the call itself would go. With
+    `awaited` the host needs what comes (a copy): without the way there it still waits for the compute before it, so that no more counts
+    than the copy ran before the gap.
     """
-    held = pieces.filter(holds).group_by("index", "op").agg(pl.col("end").max().alias("freed"), pl.col("ns").sum().alias("held_ns"))
+    held = (
+        pieces.filter(holds)
+        .group_by("index", "op")
+        .agg(pl.col("end").max().alias("freed"), pl.col("ns").sum().alias("held_ns"), pl.col("began").min())
+    )
+    if awaited:
+        gaps = pieces.group_by("index", "op").agg(pl.col("start").min().alias("begins"))
+        held = held.join(gaps, on=["index", "op"], how="left", nulls_equal=True).with_columns(
+            pl.min_horizontal("held_ns", (pl.col("begins") - pl.col("began")).clip(0, None)).alias("held_ns")
+        )
     if before is not None:
         earlier = before.group_by("index", "op").agg(pl.col("ns").max().alias("held_ns"))
         held = held.drop("held_ns").join(earlier, on=["index", "op"], how="inner", nulls_equal=True)

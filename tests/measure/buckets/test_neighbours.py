@@ -461,13 +461,17 @@ def test_a_decoder_without_a_kernel_for_its_norm_leaves_the_tower_apart(taxonomy
     assert "vision_encoder" not in set(buckets(taxonomy, *TOWER, *alike * 3, *TOWER, *alike * 3))
 
 
-def beside_ranges(taxonomy: Taxonomy, parts: list[tuple[list[str], bool]]) -> list[set[str]]:
-    """The buckets in each part; of a part that is so marked a range of Megatron-Core encloses every product."""
+def beside_ranges(taxonomy: Taxonomy, parts: list[tuple[list[str], bool]], *, unlaunched: int = 0) -> list[set[str]]:
+    """The buckets in each part; of a part that is so marked a range of Megatron-Core encloses every product.
+
+    So many of the first kernels were launched before the capture began.
+    """
     launches, ranges, now = [], [], 0
     for names, enclosed in parts:
         for name in names:
-            launches.append(Launch(name=name, at=10 * now, start=10 * now + 2, duration=5))
-            if enclosed and name == GEMM:
+            known = now >= unlaunched
+            launches.append(Launch(name=name, at=10 * now if known else None, start=10 * now + 2, duration=5))
+            if known and enclosed and name == GEMM:
                 text = "megatron.core.transformer.attention.forward.linear_proj"
                 ranges.append(Range(text=text, start=10 * now - 1, end=10 * now + 5, kind="push_pop"))
             now += 1
@@ -488,6 +492,8 @@ def test_layers_outside_the_ranges_of_those_behind_them_are_the_tower_s(taxonomy
     behind = [(decoder, True), (plain * 3, False), (back * 3, False), (decoder_back, False)]
     for parts in (alone, without, behind):
         assert not [part for part in beside_ranges(taxonomy, [*parts, *parts]) if "vision_encoder" in part]
+    decoders = [(decoder, True), (decoder, True)]  # the capture begins in the second: no range of the first was recorded
+    assert not [part for part in beside_ranges(taxonomy, decoders, unlaunched=len(decoder)) if "vision_encoder" in part]
 
 
 # -------------------- which ranges enclose a launch, what backward nodes inherit

@@ -273,6 +273,8 @@ def _of_gap(case: Case, gap: list[int]) -> dict[str, int]:
     def through_host(role: str) -> list[int]:
         return [moment for moment in synchronising if causes[moment] == f"blocking {role}" and _next_compute(case, gap[0]) is not None]
 
+    copied = [op.start for moment in through_host("copy") if (op := told[moment][1]) is not None]
+
     return {
         "launch_shadowed_ns": shadowed(work),
         "allocator_shadowed_ns": shadowed([moment for moment in unissued if causes[moment] == "allocator"]),
@@ -281,7 +283,7 @@ def _of_gap(case: Case, gap: list[int]) -> dict[str, int]:
         "host_copy_handover_ns": len(idle) if "blocking copy" in causes.values() else 0,
         "transport_follow_ns": min(len(followers), max(ahead, 0) + beside, max(earlier, 0)),
         "transport_restart_ns": min(restart(through_host("transport")), len(through_host("transport"))),
-        "host_copy_restart_ns": min(restart(through_host("copy")), len(through_host("copy"))),
+        "host_copy_restart_ns": min(restart(through_host("copy")), len(copied), max(gap[0] - min(copied, default=0), 0)),
     }
 
 
