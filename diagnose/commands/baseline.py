@@ -29,6 +29,13 @@ class Store(Group):
 
         return self.store if self.store is not None else (root_of(Path.cwd()) or Path.cwd()) / FOLDER
 
+    def lacks(self, name: str) -> DiagnoseError:
+        """That nothing is stored there under a name."""
+        from diagnose.reason.compare.baselines import BaselineError  # noqa: PLC0415
+
+        told, next_step = f"There is no baseline {name} in {self.path}.", "`diagnose baseline list` shows what there is."
+        return BaselineError(told, effect="Nothing was shown.", next_step=next_step)
+
 
 class Adding(Store):
     """Where a run goes, what is told of it, and how many are kept."""
@@ -166,11 +173,7 @@ def _print(listing: Listing, name: str | None) -> int:
         baselines.check_name(name)
     stored = Baselines(entries=baselines.listed(listing.path, load_comparison_rules(), name), detail=name is not None)
     if name is not None and not stored.entries:
-        raise baselines.BaselineError(
-            f"There is no baseline {name} in {listing.path}.",
-            effect="Nothing was shown.",
-            next_step="`diagnose baseline list` shows what there is.",
-        )
+        raise listing.lacks(name)
     print_document(stored, listing.format, Options(width=width(), color=coloured(listing.color)))
     return InputError.exit_code if any(entry.problem for entry in stored.entries) else 0
 

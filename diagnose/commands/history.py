@@ -77,11 +77,7 @@ def _stored(series: Series, rules: ComparisonRules) -> tuple[list[Captured], str
     name = series.baseline or ""
     found = baselines.runs(series.path, name, rules, series.fingerprint)
     if not found:
-        raise baselines.BaselineError(
-            f"There is no baseline {name} in {series.path}.",
-            effect="Nothing was shown.",
-            next_step="`diagnose baseline list` shows what there is.",
-        )
+        raise series.lacks(name)
     kinds = sorted({one.fingerprint for one in found})
     if len(kinds) > 1:
         raise UsageError(

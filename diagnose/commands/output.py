@@ -90,15 +90,15 @@ def write_document(
 
     kind, sections = kind_of(document), () if detail is None else detail.sections
     check_tables(output, kind, sections)
+    formats = [*(format_of(path, kind) or "" for path in output.output), output.format]
     options = Options(
         job_file="" if config is None else path_in_repository(config),
         fail_on=fail_on,
         detail=0 if detail is None else detail.verbose,
-        sections=_known(sections, document, also=table_names(kind) if _has_csv(output, kind) else ()),
+        sections=_known(sections, document, also=table_names(kind) if "csv" in formats else ()),
         light=output.light,
     )
-    for path in output.output:
-        format_name = format_of(path, kind) or ""
+    for path, format_name in zip(output.output, formats, strict=False):
         table = _table(path, kind, sections) if format_name == "csv" else ""
         write_file(path, write(document, format_name, options._replace(table=table)), force=output.force)
     if output.format == "github":
@@ -130,10 +130,6 @@ def _summarise(document: Any, options: Options) -> None:
 def print_document(document: Any, format_name: str, options: Options | None = None) -> None:
     """Write a document of any kind to standard output."""
     write_stdout(write(document, format_name, options), utf8=format_name != "text")
-
-
-def _has_csv(output: Output, kind: str) -> bool:
-    return output.format == "csv" or any(format_of(path, kind) == "csv" for path in output.output)
 
 
 def _known(sections: tuple[str, ...], document: Any, also: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -204,8 +200,8 @@ def say(text: str) -> None:
 
 
 @contextlib.contextmanager
-def progress(*, shown: bool, after: float = 0.5) -> Iterator[Callable[[str], None] | None]:
-    """A callback for progress messages: a spinner on standard error that appears when work takes longer than `after` seconds.
+def progress(*, shown: bool) -> Iterator[Callable[[str], None] | None]:
+    """A callback for progress messages: a spinner on standard error that appears when work takes longer than half a second.
 
     None where it is not `shown` or nobody watches.
     """
@@ -220,7 +216,7 @@ def progress(*, shown: bool, after: float = 0.5) -> Iterator[Callable[[str], Non
     from diagnose.render.units import visible  # noqa: PLC0415
 
     status = Console(stderr=True, markup=False, highlight=False).status(Text("starting"))
-    timer = Timer(after, status.start)
+    timer = Timer(0.5, status.start)
     timer.daemon = True
     timer.start()
     try:

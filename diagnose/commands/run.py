@@ -81,11 +81,11 @@ def run(
         folder.mkdir(parents=True)
     if not output.quiet:
         say(f"capturing into {folder}: {shlex.join(line)}")
-    status = _run(line)
+    status, reports = _run(line), _reports(folder)
     if status:
-        say(f"the command ended with {status}; nothing was diagnosed. {_left(folder)}")
+        left = f"What was captured until then: diagnose {shlex.join(reports)}" if reports else "Nothing was captured."
+        say(f"the command ended with {status}; nothing was diagnosed. {left}")
         return status
-    reports = _reports(folder)
     if not reports:
         raise InputError(
             "nsys wrote no report: the command opened no capture range, or started nothing that uses a GPU.",
@@ -216,7 +216,3 @@ def _reports(folder: Path) -> list[str]:
     """What nsys wrote: its reports; a raw stream where it has no importer beside it, of which the reader says what to do."""
     kinds = ([str(path) for path in sorted(folder.glob(f"*{ending}"))] for ending in (".nsys-rep", ".qdrep", ".qdstrm"))
     return next(filter(None, kinds), [])
-
-
-def _left(folder: Path) -> str:
-    return f"What was captured until then: diagnose {shlex.join(_reports(folder))}" if _reports(folder) else "Nothing was captured."

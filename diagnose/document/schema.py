@@ -36,14 +36,11 @@ def json_schema(document: type, *, walls: Sequence[str], job_formats: Sequence[s
     told = {struct.__name__: _fields(struct) for struct in _structs(document)}
     for name, definition in made.get("$defs", {}).items():
         for field, value in definition.get("properties", {}).items():
-            definition["properties"][field] = _described(value, told.get(name, {}).get(field) or _in_words(field))
+            if isinstance(value, dict):  # a description that the type has already stays
+                said = told.get(name, {}).get(field) or _in_words(field)
+                definition["properties"][field] = {"description": said, **value}
     version = getattr(sys.modules[document.__module__], "SCHEMA", document.__name__)
     return {"$schema": DIALECT, "$id": f"urn:diagnose:schema:{version}", "title": version, **made}
-
-
-def _described(value: Any, said: str) -> Any:
-    """A field's type with its description; a description that the type has already stays."""
-    return {"description": said, **value} if isinstance(value, dict) else value
 
 
 def _in_words(field: str) -> str:

@@ -41,7 +41,8 @@ def _context(job: Job) -> Advised | None:
     tensor = _whole(job, "tensor_model_parallel_size") or 1
     split = tensor if job.get("sequence_parallel") is True else 1
     if present * TOKENS * split <= length <= 2 * present * TOKENS * split or (present == 1 and length <= 2 * TOKENS * split):
-        return Advised(value=present, how=f"{length:,} tokens / {_divisor(present, split)} = {length // (present * split):,} on a rank")
+        divisor = f"CP {present}" + (f" / TP {split}" if split > 1 else "")
+        return Advised(value=present, how=f"{length:,} tokens / {divisor} = {length // (present * split):,} on a rank")
     wanted = max(length // (TOKENS * split), 1)
     fitting = next(_fitting(job, wanted, length), None)
     if fitting is None:
@@ -49,10 +50,6 @@ def _context(job: Job) -> Advised | None:
     value, floor = fitting
     over = f" / TP {tensor}" if split > 1 else ""
     return Advised(value=value, how=f"{length:,} tokens / {TOKENS:,}{over} = {wanted:,}{floor}")
-
-
-def _divisor(context: int, split: int) -> str:
-    return f"CP {context}" + (f" / TP {split}" if split > 1 else "")
 
 
 def _fitting(job: Job, wanted: int, length: int) -> Iterator[tuple[int, str]]:

@@ -174,7 +174,7 @@ class _Reader:
 
     def starts(self, since: int) -> bool:
         """Whether a program was started since so many commands. A script that ends without one only complains: the run went another way."""
-        return any(_starts(run) for run in self.runs[since:])
+        return any(_STARTS.fullmatch(one.text) for run in self.runs[since:] for one in run.tokens[:8])
 
     def node(self, node: Node, scope: Scope) -> tuple[Status, Flow]:
         self.steps += 1
@@ -617,11 +617,6 @@ class _Reader:
 
 
 _STARTS = re.compile(r"(.*/)?(python[\d.]*|torchrun|srun|mpirun|deepspeed|accelerate)")
-
-
-def _starts(run: Run) -> bool:
-    """Whether a command starts a program, rather than that it speaks or clears up."""
-    return any(_STARTS.fullmatch(one.text) for one in run.tokens[:8])
 
 
 def _is_argument(name: str) -> bool:

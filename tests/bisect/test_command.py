@@ -16,6 +16,7 @@ from diagnose.bisect.log import SearchFolder, Workspace
 from diagnose.bisect.trial import CommandResult, substituted
 from diagnose.errors import InputError, OutputError
 from tests.builders.cases import for_each
+from tests.builders.processes import alive, gone
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,21 +52,6 @@ def ran(tmp_path: Path, script: str, *, trace: str | None = None, timeout: float
 
 def printed(tmp_path: Path) -> str:
     return (tmp_path / "state" / "logs" / "0001-a-label.log").read_text()
-
-
-def alive(process: int) -> bool:
-    """Whether it runs (a zombie does not)."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def gone(process: int) -> bool:
-    until = time.monotonic() + 300
-    while alive(process) and time.monotonic() < until:
-        time.sleep(0.02)
-    return not alive(process)
 
 
 def content(path: Path) -> str:

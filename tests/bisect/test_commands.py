@@ -94,6 +94,11 @@ def ends(history: History) -> tuple[str, ...]:
     return ("--good", history.commits[0], "--bad", "main")
 
 
+def around(history: History) -> tuple[str, ...]:
+    """Ends that leave a few runs to search: four commits, of which the third is slower."""
+    return ("--good", history.commits[7], "--bad", history.commits[10])
+
+
 def test_the_sentence_of_several_steps_names_each() -> None:
     first = Culprit(label="a" * 40, subject="one", message="", before="9" * 40, base=10e6, new=12e6, relative=0.2)
     second = Culprit(label="b" * 40, subject="", message="", before="a" * 40, base=12e6, new=18e6, relative=0.5, among=("c" * 40,))
@@ -301,7 +306,7 @@ def test_another_question_is_another_search_or_refused(searched: Searched, tmp_p
 
 def test_a_category_is_a_metric_too(history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """And a quiet search says nothing."""
-    asked = [*ends(history), "--metric", "transport", "--state", str(tmp_path / "state"), "--quiet", "-o", str(tmp_path / "r.json")]
+    asked = [*around(history), "--metric", "transport", "--state", str(tmp_path / "state"), "--quiet", "-o", str(tmp_path / "r.json")]
     assert main(["bisect", *asked, "--", *COMMAND]) == 0
     assert capsys.readouterr() == ("", "")
     found = decode((tmp_path / "r.json").read_bytes())
@@ -362,7 +367,7 @@ def test_candidates_can_be_left_out(history: History, capsys: pytest.CaptureFixt
 def test_a_trace_at_a_place_of_its_own_is_found(history: History, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = "DIAGNOSE_OUTPUT=out; export DIAGNOSE_OUTPUT; mkdir -p out; python3 -S profile.py {commit} && mv out/*.json run-{commit}.json"
     arguments = ["--trace", "run-{commit}.json", "--format", "json", "--", "sh", "-c", script]
-    assert main(["bisect", *ends(history), *arguments]) == 0
+    assert main(["bisect", *around(history), *arguments]) == 0
     assert result(capsys).culprits[0].label == history.commits[9]
 
 

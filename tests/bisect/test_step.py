@@ -29,6 +29,7 @@ from tests.bisect.simulated import step_captures
 from tests.builders.cases import for_each
 from tests.builders.compared import document, kernel
 from tests.builders.comparing import RULES, samples
+from tests.builders.processes import gone
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 0.03
@@ -333,8 +334,7 @@ def test_interrupts(simulated: dict[str, Path], tmp_path: Path, number: signal.S
     assert process.returncode == code
     assert b"Traceback" not in said
     for pid in (tmp_path / "pids").read_text().split():
-        state = Path(f"/proc/{pid}/stat")
-        assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+        assert gone(int(pid))
     assert [path.name for path in tmp_path.iterdir()] == ["pids"]
 
 

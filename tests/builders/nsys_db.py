@@ -86,7 +86,7 @@ def insert(connection: sqlite3.Connection, table: str, rows: Iterable[tuple]) ->
 def basic(path: Path, *, kernels: Iterable[tuple] | None = None) -> Path:
     """One process, three kernels of 100 ns at 1000, 2000 and 3000, launched at 900, 1900 and 2900."""
     with closing(sqlite3.connect(path)) as connection:
-        for statement in (KERNEL, RUNTIME, STRINGS, META, START):
+        for statement in ("PRAGMA synchronous = OFF", KERNEL, RUNTIME, STRINGS, META, START):
             connection.execute(statement)
         insert(connection, "StringIds", NAMES.items())
         own = [kernel(1000 * i, 1000 * i + 100, correlation=i) for i in (1, 2, 3)] if kernels is None else kernels

@@ -5,7 +5,9 @@ import shutil
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import polars as pl
 import pytest
@@ -37,28 +39,37 @@ def outcome(path: Path) -> str:
     return "read"
 
 
+@cache
+def _rich() -> bytes:
+    with TemporaryDirectory() as folder:
+        path = basic(Path(folder) / "a.sqlite", kernels=[kernel(1000 + 10 * i, 1005 + 10 * i, correlation=i) for i in range(300)])
+        with closing(sqlite3.connect(path)) as connection:
+            for statement in (db.MEMCPY, db.SYNC, db.EVENT, db.NVTX, db.CAPTURE, db.DIAGNOSTIC):
+                connection.execute(statement)
+            insert(connection, "CUPTI_ACTIVITY_KIND_MEMCPY", [(i, i + 1, 0, 1, 7, i, gpid(PID_A), 8, 1, 0, 2) for i in range(100)])
+            insert(
+                connection,
+                "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+                [(i, i + 1, 0, 1, 7, i, gpid(PID_A), 3, 2**32 - 1, 0) for i in range(100)],
+            )
+            insert(connection, "CUPTI_ACTIVITY_KIND_CUDA_EVENT", [(0, 1, 7, i, gpid(PID_A), i, i, 0) for i in range(100)])
+            insert(
+                connection,
+                "NVTX_EVENTS",
+                [
+                    (i, i + 5, 59, None, f"aten::op{i % 9}, seq = {i}, op_id = {i}", gtid(PID_A, 1), None, None, 0, None, None, None)
+                    for i in range(200)
+                ],
+            )
+            insert(connection, "META_DATA_CAPTURE", [("PROCESS_0:COMMAND", "python")])
+            insert(connection, "DIAGNOSTIC_EVENT", [(0, 0, 0, 2, "something", gpid(PID_A))])
+            connection.commit()
+        return path.read_bytes()
+
+
 def rich(path: Path) -> Path:
     """An export with every table of events and some hundred rows."""
-    basic(path, kernels=[kernel(1000 + 10 * i, 1005 + 10 * i, correlation=i) for i in range(300)])
-    with closing(sqlite3.connect(path)) as connection:
-        for statement in (db.MEMCPY, db.SYNC, db.EVENT, db.NVTX, db.CAPTURE, db.DIAGNOSTIC):
-            connection.execute(statement)
-        insert(connection, "CUPTI_ACTIVITY_KIND_MEMCPY", [(i, i + 1, 0, 1, 7, i, gpid(PID_A), 8, 1, 0, 2) for i in range(100)])
-        insert(
-            connection, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", [(i, i + 1, 0, 1, 7, i, gpid(PID_A), 3, 2**32 - 1, 0) for i in range(100)]
-        )
-        insert(connection, "CUPTI_ACTIVITY_KIND_CUDA_EVENT", [(0, 1, 7, i, gpid(PID_A), i, i, 0) for i in range(100)])
-        insert(
-            connection,
-            "NVTX_EVENTS",
-            [
-                (i, i + 5, 59, None, f"aten::op{i % 9}, seq = {i}, op_id = {i}", gtid(PID_A, 1), None, None, 0, None, None, None)
-                for i in range(200)
-            ],
-        )
-        insert(connection, "META_DATA_CAPTURE", [("PROCESS_0:COMMAND", "python")])
-        insert(connection, "DIAGNOSTIC_EVENT", [(0, 0, 0, 2, "something", gpid(PID_A))])
-        connection.commit()
+    path.write_bytes(_rich())
     return path
 
 
@@ -154,7 +165,7 @@ def test_parquet_columns_of_other_types(tmp_path: Path) -> None:
 def changed(tmp_path: Path, *statements: str) -> Path:
     path = rich(tmp_path / "a.sqlite")
     with closing(sqlite3.connect(path)) as connection:
-        for statement in statements:
+        for statement in ("PRAGMA synchronous = OFF", *statements):
             connection.execute(statement)
         connection.commit()
     return path

@@ -1,6 +1,7 @@
 """Write the files that tests compare with: `python -m tests.render.regenerate` in the repository's root, then read the difference."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 from diagnose.cli import cli
@@ -31,6 +32,7 @@ MANUAL = ROOT / "docs" / "diagnose.1"
 JOB_FILE = "configs/job.yaml"
 
 
+@cache
 def schema_text(document: type = Diagnosis) -> str:
     return _text(json_schema(document, walls=tuple(load_vocabulary().walls.walls), job_formats=tuple(load_job_settings().formats)))
 

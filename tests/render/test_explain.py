@@ -30,7 +30,8 @@ def flat(text: str) -> str:
 
 
 def told_of(name: str, document: Diagnosis | None = None) -> str:
-    return write(Explanation(name=name, book=KNOW.book, taxonomy=KNOW.taxonomy, diagnosis=document), "text", Options(width=WIDTH))
+    known = Explanation(name=name, book=KNOW.book, taxonomy=KNOW.taxonomy, words=KNOW.words, diagnosis=document)
+    return write(known, "text", Options(width=WIDTH))
 
 
 def left_open(text: str) -> list[str]:

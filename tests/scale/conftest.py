@@ -66,20 +66,6 @@ def taken(victim: Path, seconds: float = 300) -> int:
     return int(mark_of(victim).read_text())
 
 
-def gone(process: int, seconds: float) -> bool:
-    """True once the process has ended."""
-    last = time.monotonic() + seconds
-    while time.monotonic() < last:
-        try:
-            if Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
-                return True
-            os.kill(process, 0)
-        except (ProcessLookupError, FileNotFoundError):
-            return True
-        time.sleep(0.05)
-    return False
-
-
 @pytest.fixture(scope="session")
 def scheduler_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The file of a running scheduler with two worker processes."""

@@ -21,8 +21,9 @@ from diagnose.scale.dask import DaskEngine
 from diagnose.scale.engine import Attempt, Engine, Outcome, Run, WorkerFaultError, attempt
 from diagnose.scale.local import THREADS, LocalEngine, _tell, few_threads, processors
 from tests.builders.cases import for_each
+from tests.builders.processes import gone
 from tests.scale import tasks
-from tests.scale.conftest import ROOT, Killer, Ranks, gone, start, taken, wait_until
+from tests.scale.conftest import ROOT, Killer, Ranks, start, taken, wait_until
 
 Make = Callable[[Attempt], Engine]
 

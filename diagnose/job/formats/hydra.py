@@ -112,10 +112,6 @@ def read(text: JobText, format_: str, translated: Callable[[Sequence[Leaf]], Ite
     return Parsed(format=format_, leaves=tuple(translated(found)), notes=(*tree.notes, *said), rules=tree.rules)
 
 
-def _read(text: JobText) -> Parsed | None:
-    return read(text, NAME, _translated)
-
-
 # --- files that lie below others ---------------------------------------------------------------------------------------
 
 
@@ -238,4 +234,4 @@ def _spread(by_key: Mapping[str, Leaf]) -> Iterable[Leaf]:
             yield replace(backend, key=name, value=experts[letter], forced=False)
 
 
-READER = Reader(name=NAME, read=_read)
+READER = Reader(name=NAME, read=lambda text: read(text, NAME, _translated))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Self
 
 from diagnose.document.diagnosis import Diagnosis
+from diagnose.knowledge.glossary import Word, load_glossary
 from diagnose.knowledge.rulebook import Rulebook
 from diagnose.knowledge.taxonomy import Taxonomy
 from diagnose.render import report as r
@@ -68,6 +70,22 @@ class Catalogue:
 
     book: Rulebook
     taxonomy: Taxonomy
+    words: Mapping[str, Word] = field(default_factory=load_glossary)
+
+    @cached_property
+    def readers(self) -> Mapping[tuple[str, str], Sequence[str]]:
+        """By kind (rule, fix, wall) and column (a fact's name, or `job_` and a setting's) which of that kind read it, in their order."""
+        book = self.book
+        reads = [
+            *(("rule", key, (*rule_columns(book, key), *one.evidence)) for key, one in book.rules.items()),
+            *(("fix", key, fix_columns(book, key)) for key in book.fixes),
+            *(("wall", key, book.expression(one.bound, "number").names) for key, one in book.walls.walls.items()),
+        ]
+        found: dict[tuple[str, str], list[str]] = {}
+        for kind, key, names in reads:
+            for name in dict.fromkeys(names):
+                found.setdefault((kind, name), []).append(key)
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,11 +157,8 @@ def refs(kind: str, ids: Iterable[str]) -> list[str | Ref]:
 
 
 def users(know: Catalogue, name: str) -> list[Part]:
-    """Which rules, fixes and walls read a column (a fact's name, or `job_` and a setting's)."""
-    book = know.book
-    rules = [key for key, one in book.rules.items() if name in rule_columns(book, key) or name in one.evidence]
-    fixes = [key for key in book.fixes if name in fix_columns(book, key)]
-    walls = [wall for wall, spec in book.walls.walls.items() if name in book.expression(spec.bound, "number").names]
+    """Which rules, fixes and walls read a column."""
+    rules, fixes, walls = (know.readers.get((kind, name), ()) for kind in ("rule", "fix", "wall"))
     return [
         *(paragraph("used by", *refs("rule", rules)) if rules else paragraph("used by", "no rule")),
         *paragraph("read by the fixes", *refs("fix", fixes)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from diagnose.knowledge.glossary import load_glossary
 from diagnose.model.ledger import CODES
 from diagnose.render.knowledge import kernels, numbers, rules
 from diagnose.render.knowledge.entries import Kind
@@ -56,7 +55,7 @@ KINDS: tuple[Kind, ...] = (
         page="words.md",
         brief="written",
         intro="Words of the field, with what follows from each here.",
-        ids=lambda _know: tuple(load_glossary()),
+        ids=lambda know: tuple(know.words),
         entry=rules.word,
     ),
     Kind(

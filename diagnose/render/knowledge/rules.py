@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.knowledge.glossary import load_glossary
 from diagnose.knowledge.repairs import as_fix
 from diagnose.knowledge.rulebook import ChangeSpec, FixSpec, Requirement, Rule, Rulebook
 from diagnose.knowledge.templates import capitalised
@@ -156,9 +155,9 @@ def wall(know: Catalogue, key: str) -> Entry:
     )
 
 
-def word(_know: Catalogue, key: str) -> Entry:
+def word(know: Catalogue, key: str) -> Entry:
     """A word of the field."""
-    one = load_glossary()[key]
+    one = know.words[key]
     title = one.title or key.replace("-", " ")
     return Entry(
         name=key,

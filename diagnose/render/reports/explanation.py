@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import UsageError
-from diagnose.knowledge.glossary import load_glossary
+from diagnose.knowledge.glossary import Word
 from diagnose.render import report as r
 from diagnose.render import units
 from diagnose.render.knowledge.entries import Catalogue, Kind
@@ -36,7 +36,7 @@ def report(document: Explanation) -> r.Report:
         table = listing(kind.plural, (kind.name, "what"), [(key, kind.entry(document, key).title) for key in kind.ids(document)])
         return _report(document, (Block(content=table, section=kind.plural, worth=90),), (Section(id=kind.plural),))
     entries = []
-    called = {wanted, _word(wanted), _word(wanted.rstrip("0123456789"))}  # EP16 is EP
+    called = {wanted, _word(wanted, document.words), _word(wanted.rstrip("0123456789"), document.words)}  # EP16 is EP
     named = [(one, key) for one in KINDS for key in one.ids(document) if not called.isdisjoint(_names(one, key))]
     for one, key in named:
         known = one.entry(document, key)
@@ -63,9 +63,9 @@ def _names(kind: Kind, key: str) -> tuple[str, ...]:
     return (plain, f"{kind.name}:{plain}", *((f"job_{plain}",) if kind.name == "setting" else ()))
 
 
-def _word(wanted: str) -> str:
+def _word(wanted: str, words: Mapping[str, Word]) -> str:
     """The id of the word of the field that is also called so; otherwise the name itself."""
-    return next((f"word:{key}" for key, one in load_glossary().items() if wanted in one.spellings(key)), wanted)
+    return next((f"word:{key}" for key, one in words.items() if wanted in one.spellings(key)), wanted)
 
 
 def _near(name: str, ids: Iterable[str]) -> list[str]:

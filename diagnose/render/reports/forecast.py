@@ -74,15 +74,12 @@ def _blocks(document: Forecast) -> Iterator[Block]:
         yield Block(content=_ingredients(document, brief=True), section="rests", name="what it rests on", most=r.TERMINAL)
     if document.refused:
         yield Block(content=r.Listing(texts=tuple(_refusals(document))), section="refused", name="no forecast", worth=94)
-    verify = tuple(f"{one.id}: {one.verify}" for one in document.questions if one.verify and _answered(document, one))
+    refused = {one.question for one in document.refused}
+    verify = tuple(f"{one.id}: {one.verify}" for one in document.questions if one.verify and one.id not in refused)
     if verify:
         yield Block(content=r.Listing(texts=verify), section="verify", name="verify", worth=85, least=r.LIMITED)
         short = tuple(_line(text) for text in verify)
         yield Block(content=r.Listing(texts=short), section="verify", name="verify", most=r.TERMINAL)
-
-
-def _answered(document: Forecast, question: Question) -> bool:
-    return all(one.question != question.id for one in document.refused)
 
 
 def _refusals(document: Forecast) -> Iterator[str]:

@@ -58,21 +58,20 @@ def write(document: Any, options: Options) -> str:
     import io  # noqa: PLC0415
 
     shapes: Mapping[str, Shape] = _shapes(type(document).__name__)
+    kind = options.table.removeprefix("timeline.")
+    head: tuple[str, ...]
+    rows: Iterable[Iterable[Cell]]
+    if not options.table:
+        head, rows = ("table", "rows"), ((name, sum(1 for _ in _rows(document, shape.steps, {}))) for name, shape in shapes.items())
+    elif kind != options.table and kind in _COLUMNAR:
+        head, rows = _COLUMNAR[kind], () if document.timeline is None else _columnar(document.timeline, kind)
+    else:
+        head, steps = shapes[options.table]
+        rows = ((row.get(column) for column in head) for row in _rows(document, steps, {}))
     made = io.StringIO()
     writer = csv.writer(made, lineterminator="\r\n")
-    if not options.table:
-        writer.writerow(("table", "rows"))
-        writer.writerows((name, sum(1 for _ in _rows(document, shape.steps, {}))) for name, shape in shapes.items())
-        return made.getvalue()
-    if options.table.startswith("timeline.") and options.table.partition(".")[2] in _COLUMNAR:
-        kind = options.table.partition(".")[2]
-        writer.writerow(_COLUMNAR[kind])
-        if document.timeline is not None:
-            writer.writerows([_text(cell) for cell in row] for row in _columnar(document.timeline, kind))
-        return made.getvalue()
-    shape = shapes[options.table]
-    writer.writerow(shape.columns)
-    writer.writerows([_text(row.get(column)) for column in shape.columns] for row in _rows(document, shape.steps, {}))
+    writer.writerow(head)
+    writer.writerows(map(_text, row) for row in rows)
     return made.getvalue()
 
 
@@ -101,7 +100,8 @@ def _walk(record: type, path: tuple[str, ...], steps: tuple[Step, ...], outer: t
             continue
         own = _columns(inner, "") if _is_record(inner) else ("value",)
         named = ("name", *own) if holds == "map" else own
-        step = Step(field.name, holds, _keys(named) if holds != "one" else (), _singular(field.encode_name))
+        plural = "es" if field.encode_name.endswith(("xes", "sses")) else "s"
+        step = Step(field.name, holds, _keys(named) if holds != "one" else (), field.encode_name.removesuffix(plural))
         way = (*steps, step)
         if holds != "one" and (_is_record(inner) or not steps or holds == "map"):
             yield ".".join(name), Shape((*outer, *named), way)
@@ -116,10 +116,6 @@ def _keys(columns: Sequence[str]) -> tuple[str, ...]:
     first = next((key for key in _KEYS if key in columns), None)
     found = tuple(key for key in _PLACE if key in columns) + (() if first is None else (first,))
     return found or tuple(columns[:1])
-
-
-def _singular(name: str) -> str:
-    return name.removesuffix("es") if name.endswith(("xes", "sses")) else name.removesuffix("s")
 
 
 def _columns(record: type, prefix: str) -> tuple[str, ...]:

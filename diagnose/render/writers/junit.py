@@ -46,12 +46,8 @@ def _case(one: Issue, results: IssueList, options: Options) -> Iterator[str]:
             yield f'{start}>\n   <skipped message="{_attribute(one.text)}"/>\n  </testcase>\n'
         case "failed" | "unjudged":
             kind = "failure" if one.state == "failed" else "error"
-            yield f'{start}>\n   <{kind} type="{one.severity}" message="{_attribute(_first(text))}">{_text(text)}</{kind}>\n  </testcase>\n'
-
-
-def _first(text: str) -> str:
-    """What a list of failures shows of it."""
-    return text if len(text) <= 200 else f"{text[:199]}…"
+            first = text if len(text) <= 200 else f"{text[:199]}…"  # what a list of failures shows of it
+            yield f'{start}>\n   <{kind} type="{one.severity}" message="{_attribute(first)}">{_text(text)}</{kind}>\n  </testcase>\n'
 
 
 def _attribute(text: str) -> str:

@@ -92,11 +92,11 @@ def compared(culprit: Culprit) -> str:
     )
 
 
-def among(document: Bisection, culprit: Culprit, most: int = 30) -> str:
+def among(document: Bisection, culprit: Culprit) -> str:
     """The candidates that could be it, where they are several."""
     names = [short(label) for label in (*culprit.among, culprit.label)]
     return (
-        f"It is one of {units.listed(names, most)}. The {document.kind} among them could not be measured, or their captures did not decide."
+        f"It is one of {units.listed(names, 30)}. The {document.kind} among them could not be measured, or their captures did not decide."
     )
 
 

@@ -61,7 +61,8 @@ def masthead(document: Diagnosis) -> r.Masthead:
         if speed.mfu is not None:
             figures.append(f"MFU {units.percent(speed.mfu)}")
         if speed.tokens_per_second_per_gpu is not None:
-            figures.append(f"{_tokens(speed.tokens_per_second_per_gpu)} tokens/s/GPU")
+            rate = speed.tokens_per_second_per_gpu
+            figures.append(f"{f'{rate / 1000:,.1f}k' if rate >= 10_000 else f'{rate:,.0f}'} tokens/s/GPU")
         missing = "TFLOP/s and MFU" if speed.tflops_per_gpu is None else "MFU"
         lacking = speed.lacking.removeprefix("TFLOP/s: ").removeprefix("MFU: ")
         note = "; ".join(part for part in (speed.how, f"no {missing}: {lacking}" if lacking else "") if part)
@@ -114,10 +115,6 @@ def identity(known: Identity) -> Iterator[str]:
 def _gpus(known: Identity) -> str:
     name = (known.gpu or "GPU not named").removeprefix("NVIDIA ").removesuffix(" HBM3").removesuffix(" HBM2e")
     return f"{known.gpus}× {name}" if known.gpus else name
-
-
-def _tokens(rate: float) -> str:
-    return f"{rate / 1000:,.1f}k" if rate >= 10_000 else f"{rate:,.0f}"
 
 
 def step_time(document: Diagnosis) -> str:
@@ -212,7 +209,7 @@ def bar(document: Diagnosis) -> r.Bar:
     parts = (
         r.Part(
             key=key,
-            label=_label(key),
+            label=_LABELS.get(key) or f"compute: {words.bucket(key.removeprefix(_COMPUTE + '_'))}",
             colour=_colour(key),
             amount=amount,
             percent=percent,
@@ -303,6 +300,11 @@ def _amounts(document: Diagnosis, step: StepBudget) -> Iterator[tuple[str, int]]
     yield "unknown", step.dependency_stalled_ns - latency
 
 
+def _digits(whole: float) -> int:
+    """Decimals of the parts of a whole: a part that is notable shows more than zero."""
+    return 1 if whole >= SHORT else 2 if whole >= 1 else 3
+
+
 def _computed(document: Diagnosis, step: StepBudget) -> dict[str, int]:
     """Compute by bucket, which adds up to its time; what each repeats in backward stands together, by the share of the bucket's work."""
     place = (document.verdict.rank or 0, document.verdict.device or 0)
@@ -343,11 +345,6 @@ def _cut(parts: list[tuple[str, int]], notable: int, room: int, rest: str) -> li
     most = len(parts) if notable >= len(parts) and len(parts) <= room else min(notable, room - 1)
     left = sum(ns for _, ns in parts[most:])
     return [*parts[:most], *([(rest, left)] if left else [])]
-
-
-def _digits(whole: float) -> int:
-    """Decimals of the parts of a whole: a part that is notable shows more than zero."""
-    return 1 if whole >= SHORT else 2 if whole >= 1 else 3
 
 
 _LABELS: Mapping[str, str] = {
@@ -395,10 +392,6 @@ _SEGMENT = {
     "sync": "host_sync",
     "unknown": "dependency_stalled",
 }
-
-
-def _label(key: str) -> str:
-    return _LABELS.get(key) or f"compute: {words.bucket(key.removeprefix(_COMPUTE + '_'))}"
 
 
 def _colour(key: str) -> str:

@@ -34,7 +34,7 @@ def problems(ranks: Ranks) -> Table:
             {
                 "what": words.RANK_PROBLEM[one.kind],
                 "#ranks": units.count(one.count),
-                "which": _some(one.ranks, one.count),
+                "which": story.ranges(one.ranks, 6) + (" …" if one.count > len(one.ranks) else ""),
                 "meaning": one.text,
             }
             for one in ranks.problems
@@ -42,11 +42,6 @@ def problems(ranks: Ranks) -> Table:
         empty="none",
         whole=True,
     )
-
-
-def _some(numbers: Sequence[int], count: int) -> str:
-    """The listed ranks, and that the list was cut where it was."""
-    return story.ranges(numbers, 6) + (" …" if count > len(numbers) else "")
 
 
 def groups(ranks: Ranks) -> Table:
@@ -309,9 +304,9 @@ def _by_loss(ranks: Ranks) -> list[ExpertImbalance]:
     return sorted(ranks.experts, key=lambda one: (-one.lost_ns, one.ranks))
 
 
-def places(document: Diagnosis, ranks: Ranks, most: int = MOST_GROUPS) -> list[Table]:
-    """The places that lose most, one table for each of the `most` groups that lose most."""
-    return [_places(document, one, index) for index, one in enumerate([one for one in _by_loss(ranks) if one.layers][:most])]
+def places(document: Diagnosis, ranks: Ranks) -> list[Table]:
+    """The places that lose most, one table for each of the groups that lose most."""
+    return [_places(document, one, index) for index, one in enumerate([one for one in _by_loss(ranks) if one.layers][:MOST_GROUPS])]
 
 
 def _places(document: Diagnosis, group: ExpertImbalance, index: int) -> Table:

@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from markupsafe import Markup, escape
 from diagnose.render import units
 from diagnose.render.figures import plotly, svg
 from diagnose.render.figures.figure import Figure, Spans, label
-from diagnose.render.report import PAGE, Block, Report, Section, SideBySide, Table, Text, without
+from diagnose.render.report import PAGE, Block, Report, Section, SideBySide, Text, without
 from diagnose.render.writers.html.terms import Terms
 
 LONGEST_SHOWN = 110
@@ -184,11 +184,6 @@ def _groups(blocks: Sequence[Block]) -> tuple[Group, ...]:
     return tuple(made.values())
 
 
-def _wide(table: Table) -> Table:
-    """The table as a page shows it: figures stand for what plain media draw with signs."""
-    return without(table, "plain")
-
-
 def data_block(data: object) -> Markup:
     """JSON for a data block of the page, which only `<` could end early."""
     text = msgspec.json.encode(data).decode("utf-8")
@@ -214,9 +209,9 @@ def _template() -> jinja2.Template:
         finalize=_finalized,
     )
     environment.filters |= {
-        "short": _short,
-        "address": _address,
-        "wide": _wide,
+        "short": lambda name: units.shorten(name, LONGEST_SHOWN),
+        "address": lambda text: text if _ADDRESS.fullmatch(text) else "",
+        "wide": partial(without, only="plain"),  # figures stand for what plain media draw with signs
         "typed": _typed,
         "kind": lambda content: type(content).__name__.lower(),
         "label": label,
@@ -236,12 +231,3 @@ def _finalized(value: object) -> object:
 def _typed(lines: Sequence[str]) -> Markup:
     """Lines to be copied, letter by letter: no space of them is a hard one."""
     return Markup("\n").join(escape(units.visible(line[:LONGEST_KEPT])) for line in lines)
-
-
-def _short(name: str) -> str:
-    return units.shorten(name, LONGEST_SHOWN)
-
-
-def _address(text: str) -> str:
-    """`text` if it is nothing but a web address, else an empty text."""
-    return text if _ADDRESS.fullmatch(text) else ""

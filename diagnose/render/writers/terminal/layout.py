@@ -117,7 +117,8 @@ def _arranged(report: r.Report, width: int, options: Options) -> Iterator[Render
 
     The answer, the blocks in their order, with the headings of their sections, then the closing lines.
     """
-    first = [block for block in report.blocks if isinstance(block.content, r.Answer) or (block.name == "verdict" and _answers(report))]
+    answers = any(isinstance(block.content, r.Masthead) for block in report.blocks)
+    first = [block for block in report.blocks if isinstance(block.content, r.Answer) or (answers and block.name == "verdict")]
     if first:
         look = next((_LOOKS[block.content.look] for block in first if isinstance(block.content, r.Panel)), "")
         whole = options.detail > r.ANSWER or bool(options.sections)
@@ -141,11 +142,6 @@ def _arranged(report: r.Report, width: int, options: Options) -> Iterator[Render
         yield Words()
         yield Rule(style="dim", characters="─")
         yield _closing(report)
-
-
-def _answers(report: r.Report) -> bool:
-    """Whether the report begins with an answer on one screen."""
-    return any(isinstance(block.content, r.Masthead) for block in report.blocks)
 
 
 def _closing(report: r.Report) -> RenderableType:
