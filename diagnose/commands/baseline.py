@@ -11,7 +11,7 @@ import click
 from diagnose.commands import sides
 from diagnose.commands.options import Group, JobFile, Measuring, color_option, format_option, option, store_option, takes
 from diagnose.commands.output import coloured, print_document, root_of, say, width
-from diagnose.errors import DiagnoseError, InputError, UsageError
+from diagnose.errors import DiagnoseError, InputError
 
 _COMMIT = ("GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT")  # the variables of GitHub, GitLab and Jenkins that name the commit
 _SHOWN_DIGITS = 12  # of a commit
@@ -85,10 +85,6 @@ def add(name: str, runs: tuple[str, ...], job: JobFile, measuring: Measuring, ad
     Each RUN is a run of its own: a trace, a folder or quoted pattern of several ranks' traces, or a saved diagnosis (.json). Host names are
     not kept.
     """
-    return _add(name, runs, job, measuring, adding)
-
-
-def _add(name: str, runs: tuple[str, ...], job: JobFile, measuring: Measuring, adding: Adding) -> int:
     from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415
     from diagnose.reason.compare import baselines  # noqa: PLC0415
 
@@ -144,23 +140,6 @@ def _commit() -> str | None:
         return git.commit_of(Path.cwd(), "HEAD")
     except DiagnoseError:  # a repository without a commit, or no git
         return None
-
-
-@baseline.command(hidden=True)
-@click.argument("name")
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT")
-@takes(job=JobFile, measuring=Measuring, adding=Adding)
-def save(name: str, inputs: tuple[str, ...], job: JobFile, measuring: Measuring, adding: Adding) -> int:
-    """The same as `add`, of one run."""
-    if len(inputs) > 1:
-        raise UsageError(
-            "`baseline save` stores one run, and several files were named.",
-            effect="Nothing was stored.",
-            next_step=(
-                f"Several traces of one run: name their folder or a quoted pattern. Several runs: diagnose baseline add {name} RUN RUN …"
-            ),
-        )
-    return _add(name, inputs, job, measuring, adding)
 
 
 def _print(listing: Listing, name: str | None) -> int:

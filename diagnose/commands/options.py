@@ -189,10 +189,9 @@ def metric_option(asked: str = "", panel: str = USUAL) -> Any:
 
 
 def store_option() -> Any:
-    """`--store`: the store of baselines; `--folder` is what it was called first."""
+    """`--store`: the store of baselines."""
     return option(
         "--store",
-        "--folder",
         panel=SUBJECT,
         type=PATH,
         metavar="DIR",

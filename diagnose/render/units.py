@@ -92,6 +92,12 @@ def percent(share: float | None, digits: int = 1) -> str:
     return f"{share * 100:.{digits}f} %"
 
 
+def at_most(share: float) -> str:
+    """A share that bounds: `at most 2.9 %`; what is below the least that is shown says so by itself."""
+    shown = percent(share)
+    return shown if shown.startswith("<") else f"at most {shown}"
+
+
 def signed_percent(share: float | None, digits: int = 1) -> str:
     """A relative change with its sign, which none has not; a change is never shown as none."""
     if share is None:

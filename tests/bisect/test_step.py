@@ -297,7 +297,7 @@ def test_wrong_questions_stop_git_before_anything_is_run(
 
 @pytest.mark.deep
 def test_a_stored_baseline(simulated: dict[str, Path], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["baseline", "save", "main", str(simulated["baseline"])]) == 0
+    assert cli.main(["baseline", "add", "main", str(simulated["baseline"])]) == 0
     assert stepped(simulated, leaving("SLOW"), baseline="main") == 1
     assert stepped(simulated, leaving("AGAIN"), baseline="main") == 0
     assert stepped(simulated, leaving("OTHER"), "--config", str(simulated["other"].with_name("job.yaml")), baseline="main") == 125

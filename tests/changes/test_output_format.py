@@ -62,7 +62,7 @@ def test_a_format_is_one_writer(program: ProgramCopy, tmp_path: Path) -> None:
         **{name: ["render", path] for name, path in saved.items()},
         "check": ["check", job],
         "patch": ["patch", "--config", job, "--fix", "COM-06"],
-        "baselines": ["baseline", "list", "--folder", tmp_path / "none"],
+        "baselines": ["baseline", "list", "--store", tmp_path / "none"],
         "explanation": ["explain", "router"],
         "kernels": ["kernel", "nccl_AllGather_RING"],
         "rules": ["rules"],

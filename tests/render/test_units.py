@@ -32,6 +32,10 @@ def test_a_few_things_in_a_sentence(items: list[str], text: str) -> None:
     assert enumerated(items) == text
 
 
+def test_a_bound_that_is_hardly_anything_says_so_once() -> None:
+    assert [units.at_most(share) for share in (0.029, 0.0002)] == ["at most 2.9 %", "< 0.1 %"]
+
+
 @for_each(
     "share, text",
     (None, "–"), (0.0, "0.0 %"), (0.0004, "< 0.1 %"), (0.0006, "0.1 %"), (0.123, "12.3 %"), (1.0, "100.0 %"), (-0.02, "-2.0 %"),

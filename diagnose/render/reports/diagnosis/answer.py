@@ -62,7 +62,8 @@ def masthead(document: Diagnosis) -> r.Masthead:
             figures.append(f"MFU {units.percent(speed.mfu)}")
         if speed.tokens_per_second_per_gpu is not None:
             rate = speed.tokens_per_second_per_gpu
-            figures.append(f"{f'{rate / 1000:,.1f}k' if rate >= 10_000 else f'{rate:,.0f}'} tokens/s/GPU")
+            shown = f"{rate / 1000:,.1f}k" if rate >= 10_000 else f"{rate:,.0f}"
+            figures.append(f"{shown} tokens/s/GPU")
         missing = "TFLOP/s and MFU" if speed.tflops_per_gpu is None else "MFU"
         lacking = speed.lacking.removeprefix("TFLOP/s: ").removeprefix("MFU: ")
         note = "; ".join(part for part in (speed.how, f"no {missing}: {lacking}" if lacking else "") if part)
@@ -561,7 +562,7 @@ def _not_worth(document: Diagnosis) -> str:
     planned = {step.finding for step in document.plan}
     answered = {finding.wall for finding in document.findings if finding.id in planned}
     low = [
-        f"{words.wall_in_text(wall.wall)} ({f'at most {units.percent(wall.share)}' if wall.share else 'none'})"
+        f"{words.wall_in_text(wall.wall)} ({units.at_most(wall.share) if wall.share else 'none'})"
         for wall in document.walls
         if words.VOCABULARY.is_ceiling(wall.wall)
         and wall.wall not in answered
