@@ -128,9 +128,7 @@ def test_wrong_usage_is_2_without_a_traceback(pipeline: StandIn, arguments: list
     assert err.strip()
 
 
-@for_each(
-    "words", "--help", "-h", "explain --help", "compare --help", "gate --help", "baseline --help", "baseline save --help", "--version"
-)
+@for_each("words", "--help", "-h", "explain --help", "compare --help", "gate --help", "baseline --help", "baseline add --help", "--version")
 def test_help_and_version_are_0(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words.split()) == 0
     assert ("diagnose" if words == "--version" else "Usage: diagnose") in capsys.readouterr().out
