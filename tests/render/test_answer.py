@@ -124,7 +124,7 @@ def test_the_demo_says_which_run_how_fast_and_what_to_change(demo: Diagnosis) ->
     assert "CUDA_DEVICE_MAX_CONNECTIONS" in text
     assert "comm_overlap.overlap_moe_expert_parallel_comm: true" in text
     assert "ddp.overlap_grad_reduce: true   comm_overlap.overlap_grad_reduce: true" in text, "all settings of a fix"
-    # HybridEP leaves 91 ms at its worst, the overlap 101 ms at its best; the overlap of gathers holds that of reductions (COM-10) and wins more
+    # HybridEP leaves 91 ms at its worst, the overlap 101 ms at its best; the overlap of gathers holds that of reductions and wins more
     assert text.index("COM-02") < text.index("COM-06") < text.index("COM-11")
     assert "Forecast: 117.5 ms → 86 ms (80–91) with 1 → 76 ms (69–83) with 2." in text
     assert "(instead of 1" in text
@@ -132,7 +132,10 @@ def test_the_demo_says_which_run_how_fast_and_what_to_change(demo: Diagnosis) ->
     markdown = write(demo, "markdown")
     yaml = "  ```yaml\n  # Megatron-Bridge\n  model.moe_token_dispatcher_type: flex\n  model.moe_flex_dispatcher_backend: hybridep\n  ```"
     assert yaml in markdown
-    assert "Needs PyTorch 2.6.0 or newer" in "\n".join(visible(markdown))
+    assert "Needs PyTorch 2.6.0 or newer" in markdown
+    shown = "\n".join(visible(markdown))
+    told = [need for step in demo.plan if f"(`{step.fix}`)" in shown for need in step.needs]
+    assert [need for need in told if need[:30] not in shown] == [], "a step stands open with all that it needs, or not at all"
     assert "\\(" not in markdown
 
 
