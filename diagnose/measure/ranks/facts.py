@@ -260,11 +260,12 @@ def _rotating(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
     every = [one for one in (ranks.late if ranks else ()) if one.pattern == "rotating"]
     late = max(every, key=lambda one: one.wait_ns, default=None)
     wait = late.wait_ns if late else _nobody(ranks)
+    saves = wait if late is None or late.saves_ns is None else late.saves_ns
     moving = _transfer_saves(worst_experts(ranks)) if late and late.cause == "expert_work" else None
     return {
         "rotating_wait_ns": wait,
         "rotating_wait_share": _share(wait, step_ns),
-        "rotating_saves_ns": wait if wait is None or moving is None else wait + moving,
+        "rotating_saves_ns": saves if saves is None or moving is None else saves + moving,
         "rotating_cause": late.cause if late else None,
         "rotating_bucket": late.bucket if late else None,
         "rotating_uneven_ns": late.longer_ns if late else None,

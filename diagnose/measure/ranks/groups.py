@@ -171,7 +171,7 @@ def pipeline(
     """The pipeline as captured; None without one that is known, or with one stage captured.
 
     `own`: by place, a rank's time per step without waiting for others. What the stages have uneven is their work: what slow devices take
-    longer for it is theirs.
+    longer for it is theirs, and stays where the work is evened.
     """
     if known is None or known.count < 2:
         return None
@@ -188,7 +188,10 @@ def pipeline(
     }
     compute = [mean(member.median.compute_busy_ns - longer[member.place] for member in mates) for mates in by_stage.values()]
     work = {number: median_low([own[member.place] - longer[member.place] for member in mates]) for number, mates in by_stage.items()}
-    even = schedule.saves(work, dict.fromkeys(work, int(mean(work.values())))) if schedule is not None else None
+    slower = {number: max(longer[member.place] for member in mates) for number, mates in by_stage.items()}
+    now = {number: ns + slower[number] for number, ns in work.items()}
+    evened = {number: int(mean(work.values())) + slower[number] for number in work}
+    even = schedule.saves(now, evened) if schedule is not None else None
     virtual = schedule.interleaved(work) if schedule is not None else None
     imbalance = int(max(compute) - mean(compute))
     return Pipeline(

@@ -72,8 +72,13 @@ class Background:
         return self.own[place].transfer_ns if self.transfers is None else self.transfers[place]
 
     def likes(self, place: int, fallback: Sequence[Member]) -> list[int]:
-        """Places of the other members of the same like group; those of `fallback` where it is alone in it."""
-        found = [other for other, group in self.alike.items() if group == self.alike[place] and other != place]
+        """Places of the other members of the same like group and stage; those of `fallback` where it is alone in it."""
+        stages = {} if self.schedule is None else {member.place: self.schedule.of.get(member.rank.rank) for member in self.members}
+        found = [
+            other
+            for other, group in self.alike.items()
+            if group == self.alike[place] and stages.get(other) == stages.get(place) and other != place
+        ]
         return found or [member.place for member in fallback]
 
 
@@ -332,7 +337,8 @@ def _in_turn(blame: _Blame, members: Sequence[Member], total: int, known: Backgr
     """The entry for a set of ranks of which another is late each time, and costs the others `total`; none where that is little.
 
     `members`: those among which work may fall unevenly; with `shown` there is no entry unless it does. Evened out, the step is as long as
-    the mean of what all do themselves, so no more than the mean of what transport holds them up is won.
+    the mean of what all do themselves, so no more than the mean of what transport holds them up is won; and of what the others wait for the
+    longest its own share of the evened work is none of it.
     """
     total = min(total, int(fmean(step.blocking_transport_ns for member in blame.members for step in member.steps)))
     if total < WORTH_ROTATING * median_low([member.median.window_ns for member in blame.members]):
@@ -373,6 +379,7 @@ def _in_turn(blame: _Blame, members: Sequence[Member], total: int, known: Backgr
             f"{turns} from one collective to the next (the one that does so most often, in {100 * most:.1f} % of {blame.noticed}); {words}."
         ),
         status="inferred",
+        saves_ns=total * (len(members) - 1) // len(members) if told and cause in EVENED else None,
     )
 
 
@@ -415,7 +422,9 @@ def _of_all_groups(entry: Late, known: Background) -> Late:
         return entry
     members = [member for member in known.members if member.rank.rank in entry.ranks]
     lost = [ns - bubble for member in members for ns, bubble in zip(known.own[member.place].lost, member.bubble, strict=True)]
-    return structs.replace(entry, wait_ns=max(entry.wait_ns, sum(lost) // len(lost)))
+    mean = sum(lost) // len(lost)
+    saves = None if entry.saves_ns is None else max(entry.saves_ns, mean)
+    return structs.replace(entry, wait_ns=max(entry.wait_ns, mean), saves_ns=saves)
 
 
 def _of_its_stage(entry: Late, entries: Sequence[Late], known: Background) -> Late:

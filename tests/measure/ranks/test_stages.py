@@ -85,3 +85,7 @@ def test_what_stages_have_uneven_is_won_by_the_schedule_and_what_a_slow_device_t
     even = pipeline(four, told, schedule, own, {3: Slowness(ratio=1.6, shapes=9)})
     assert even is not None
     assert (even.imbalance_ns, even.even_saves_ns) == (0, 0)
+    hidden = pipeline(four, told, schedule, {**own, 0: 140}, {0: Slowness(ratio=1.4, shapes=9)})
+    assert hidden is not None
+    stays = {0: 117 + 29, 1: 117, 2: 117, 3: 117}  # the slow device of the first stage sets the pace of even ones
+    assert hidden.even_saves_ns == schedule.saves({**own, 0: 140}, stays) == 22

@@ -463,6 +463,7 @@ def test_ranks_that_have_most_work_in_turn_are_uneven_and_not_slow(longest: list
     assert (found.rank, found.pattern, found.cause, found.bucket) == (None, "rotating", cause, bucket)
     assert found.longer_ns == 4_500_000
     assert found.wait_ns >= 10 * 380_000 * 3 // 4
+    assert found.saves_ns == pytest.approx(found.wait_ns * 3 / 4, abs=10), "evened out, one of four parts of it falls on the late one"
     assert "the longest of a step takes 4.500 ms more than the mean" in found.evidence
 
 
