@@ -193,6 +193,7 @@ class Unmatched:
     why: str
 
 
+BETWEEN_STAGES = ("pipeline", "other")  # kinds of transfers between two ranks that may be a pipeline's
 PAIRWISE = "a transfer between two ranks, and the trace does not name the other"
 ALONE = "no other member of its group was captured"
 NO_FIT = "the captured members' sequences do not fit together"
@@ -211,7 +212,7 @@ def match(
     `staged`: the ranks hold different parts of the model, so that transfers of unknown kind between two ranks may be the pipeline's.
     """
     known = clocks or {}
-    between_stages = ("pipeline", "other") if staged else ("pipeline",)
+    between_stages = BETWEEN_STAGES if staged else BETWEEN_STAGES[:1]
     named: dict[tuple[str, str, str, Hashable], list[MemberLane]] = defaultdict(list)
     nameless: dict[tuple[str, str, str, Hashable], list[MemberLane]] = defaultdict(list)
     unmatched = []

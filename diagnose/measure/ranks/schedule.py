@@ -114,7 +114,7 @@ def _order(stages: int, stage: int, batches: int, virtual: int) -> list[Pass]:
 
 def schedule_of(members: Sequence[Member], stages: Stages | None, job: Job | None, buckets: Buckets) -> Schedule | None:
     """The pipeline's schedule, by the job or by what ran; None without a pipeline, or where nothing tells its micro-batches."""
-    if stages is None or stages.count < 2:
+    if stages is None or stages.count < 2 or not stages.sending:
         return None
     batches = _positive(job, "num_microbatches") or _repeated(members, buckets)
     if batches is None:

@@ -53,6 +53,14 @@ def test_a_model_is_split_where_one_rank_holds_its_first_part_and_another_its_la
     assert not split_model(ends([{**FIRST, **LAST}] * 2), load_buckets())
 
 
+def test_stages_whose_transfers_are_not_told_from_others_have_no_known_bubble() -> None:
+    unknown = {lane(kind="other", operation="send-receive", shape="pairwise", stream=1): [Ran(start=0, end=10)]}
+    two = members([Did(rank=rank, lanes=unknown, work=one) for rank, one in enumerate((FIRST, LAST))])
+    found = known(two, None)
+    assert found == Stages(count=2, of={0: 0, 1: 1}, inferred=True, sending=False)
+    assert pipeline(two, found, None, {0: 100, 1: 100}, {}) is None
+
+
 def test_the_job_comes_first() -> None:
     four = ends([FIRST, MIDDLE, MIDDLE, LAST])
     assert known(four, 4, "model.pipeline_model_parallel_size=1") is None
