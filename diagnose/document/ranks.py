@@ -222,16 +222,17 @@ class Stage(Struct, frozen=True, kw_only=True):
 class Pipeline(Struct, frozen=True, kw_only=True):
     """The pipeline as captured.
 
-    `expected_share`: (p − 1) / (v · m + p − 1) of the step for even stages; `virtual_saves_ns`: what twice the virtual stages could win at
-    most.
+    `expected_share`: (p − 1) / (v · m + p − 1) of the step for even stages; `even_saves_ns`: what these could win, `virtual_saves_ns`: what
+    twice the virtual stages could, both at most.
     """
 
     stages: tuple[Stage, ...]
     bubble_share: float  # of the step, mean over stages
     expected_share: float | None
-    imbalance_ns: int  # slowest stage's compute less the mean
+    imbalance_ns: int  # slowest stage's compute less the mean, at the speed of the others
     virtual_saves_ns: int | None
     note: str = ""
+    even_saves_ns: int | None = None
 
 
 class DataTail(Struct, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ from diagnose.measure.replay.build import graph_of
 from diagnose.measure.replay.excerpt import cut, excerpt
 from diagnose.measure.replay.graph import Graph, Kept, kept
 from diagnose.measure.sharing import taken
-from diagnose.measure.slowing import slowing
+from diagnose.measure.slowing import paces, slowing
 from diagnose.measure.step_classes import Classes, step_classes, user_ranges
 from diagnose.measure.step_host import step_ranges
 from diagnose.measure.steps import StepWindows, inside_windows, per_window
@@ -323,6 +323,7 @@ def measure_device(
     counted = step_counts(inside, windows, found, host, graph_launches(trace, rank, knowledge.hosts), traits, trace.provenance.own_spans())
     beside = compared(inside, work)
     memory = memory_use(inside, windows, found.pieces, trace.memory, rank, device)
+    data_dependent = [bucket for bucket, spec in knowledge.buckets.items() if spec.data_dependent]
     measured = DeviceMeasure(
         rank=rank,
         device=device,
@@ -352,7 +353,8 @@ def measure_device(
             counted,
             host_limited(found, work, inside, windows, host, claims(times.per_step)),
             recompute_restart(found, work, inside, windows, host, memory.recompute),
-            slowing(inside, windows, [bucket for bucket, spec in knowledge.buckets.items() if spec.data_dependent]),
+            slowing(inside, windows, data_dependent),
+            paces(inside, windows, data_dependent),
             contention(beside, windows, ran.together(ran.mask(is_role("compute")), ran.mask(is_role("transport")), windows)),
             taken(windows, list((others or {}).values())),
         ),

@@ -1,7 +1,7 @@
 """Whether compute gets slower while the capture runs, all kernels alike: a clock that falls (power, heat), or somebody else on the GPU.
 
 Kernels of one name, grid and block do the same work in every step. Where nearly all of them take longer in the last third of the steps
-than in the first, the GPU itself became slower; where some do, their work grew.
+than in the first, or in single steps, the GPU itself became slower; where some do, their work grew.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import polars as pl
 
 LEAST_STEPS = 6  # two to each third; with fewer a single slow step looks like a trend. All numbers here are this project's choice
 LEAST_SLOWING = 1.04  # of a kernel's length: below it is scatter
+LEAST_PACED = 3  # with fewer steps it is not known which are the slow ones
 ALIKE = 0.75  # share of compute that must have become slower: memory-bound kernels follow the clock less
 KNOWN = 0.5  # share of compute whose shapes run in every third: else the steps do other work
 _SHAPE = ["name_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
@@ -54,3 +55,26 @@ def slowing(inside: pl.DataFrame, windows: pl.DataFrame, uneven: Collection[str]
     over = ((pl.col("ns") - pl.col("first")) * pl.col("all") / pl.col("ns")).round().cast(pl.Int64).clip(lower_bound=0)
     summed = told.join(every, on="index").select("index", over.alias("slowed_ns"))
     return pl.DataFrame({"index": steps}).join(summed, on="index", how="left").fill_null(0)
+
+
+def paces(inside: pl.DataFrame, windows: pl.DataFrame, uneven: Collection[str]) -> pl.DataFrame:
+    """index, pace: how many times as long as in faster steps nearly all kernels take in a step; 1 where they do not, null: not told.
+
+    Arguments as for `slowing`.
+    """
+    compute = inside.filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel")).select(
+        "index", *_SHAPE, (pl.col("end") - pl.col("start")).alias("ns"), pl.col("bucket").is_in(list(uneven)).alias("uneven")
+    )
+    steady = compute.filter(~pl.col("uneven")).group_by("index", *_SHAPE).agg(pl.col("ns").median().alias("median"), pl.col("ns").sum())
+    usual = pl.col("median").quantile(0.25, "lower").over(_SHAPE)
+    told = (
+        steady.filter(pl.len().over(_SHAPE) == windows.height)
+        .with_columns((pl.col("median") / usual).alias("ratio"))
+        .sort("ratio", *_SHAPE)
+    )
+    if windows.height < LEAST_PACED or int(told["ns"].sum()) < KNOWN * int(compute["ns"].sum()):
+        return pl.DataFrame({"index": windows["index"], "pace": pl.Series([None] * windows.height, dtype=pl.Float64)})
+    middle = pl.col("ratio").filter(pl.col("ns").cum_sum() * 2 >= pl.col("ns").sum()).first()
+    slower = pl.col("ns").filter(pl.col("ratio") >= 1 + (LEAST_SLOWING - 1) / 2).sum() >= ALIKE * pl.col("ns").sum()
+    by_step = told.group_by("index").agg(pl.when(slower & (middle >= LEAST_SLOWING)).then(middle).otherwise(1.0).alias("pace"))
+    return windows.select("index").join(by_step, on="index", how="left")

@@ -2,16 +2,13 @@
 
 import polars as pl
 
-from diagnose.measure.slowing import slowing
+from diagnose.measure.slowing import paces, slowing
 from tests.builders.cases import for_each
 
 WINDOWS = pl.DataFrame({"index": range(6)}, schema={"index": pl.Int64})
 
 
-def slowed(
-    *factors: float, kernels: int = 4, of: int = 4, bucket: str = "dense_gemm", grid: bool = True, experts: int = 0
-) -> list[int] | None:
-    """slowed_ns by step; None where nothing is told. A step holds kernels of 100 to 400 ns times its factor in `of` of them."""
+def kernels_of(factors: tuple[float, ...], *, kernels: int, of: int, bucket: str, grid: bool, experts: int) -> pl.DataFrame:
     rows = [
         {
             "index": step,
@@ -27,8 +24,21 @@ def slowed(
         for step, factor in enumerate(factors)
         for place in range(kernels)
     ]
-    windows = WINDOWS.head(len(factors))
-    found = slowing(pl.DataFrame(rows), windows, ["expert_gemm"])
+    return pl.DataFrame(rows)
+
+
+def paced(*factors: float, kernels: int = 4, of: int = 4, bucket: str = "dense_gemm", grid: bool = True) -> list[float | None]:
+    """The pace of each step."""
+    ran = kernels_of(factors, kernels=kernels, of=of, bucket=bucket, grid=grid, experts=0)
+    return paces(ran, WINDOWS.head(len(factors)), ["expert_gemm"]).sort("index")["pace"].to_list()
+
+
+def slowed(
+    *factors: float, kernels: int = 4, of: int = 4, bucket: str = "dense_gemm", grid: bool = True, experts: int = 0
+) -> list[int] | None:
+    """slowed_ns by step; None where nothing is told. A step holds kernels of 100 to 400 ns times its factor in `of` of them."""
+    ran = kernels_of(factors, kernels=kernels, of=of, bucket=bucket, grid=grid, experts=experts)
+    found = slowing(ran, WINDOWS.head(len(factors)), ["expert_gemm"])
     return None if found.is_empty() else found.sort("index")["slowed_ns"].to_list()
 
 
@@ -57,3 +67,15 @@ def test_what_can_t_be_compared_tells_nothing() -> None:
     assert slowed(1.0, 1.0, 1.1, 1.2, 1.3) is None, "five steps"
     assert slowed(1.0, 1.0, 1.1, 1.1, 1.3, 1.3, bucket="expert_gemm") is None, "tokens per expert differ"
     assert slowed(1.0, 1.0, 1.1, 1.1, 1.3, 1.3, grid=False) is None, "no shape runs twice"
+
+
+def test_the_pace_of_a_step_is_that_of_nearly_all_its_kernels() -> None:
+    assert paced(1.0, 1.0, 1.3, 1.0, 1.5, 1.0) == [1.0, 1.0, 1.3, 1.0, 1.5, 1.0]
+    assert paced(1.0, 1.0, 1.3, 1.0, of=3) == [1.0] * 4, "60 % of the work alone: the work grew"
+    assert paced(1.0, 1.02, 1.0, 1.0) == [1.0] * 4, "scatter"
+
+
+def test_no_pace_is_told_of_steps_that_can_t_be_compared() -> None:
+    assert paced(1.0, 1.3) == [None] * 2
+    assert paced(1.0, 1.0, 1.3, bucket="expert_gemm") == [None] * 3, "tokens per expert differ"
+    assert paced(1.0, 1.0, 1.3, grid=False) == [None] * 3, "no shape runs twice"

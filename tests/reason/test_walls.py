@@ -176,7 +176,13 @@ LOADER = {
         "Rank 2's GPU is slow: the other ranks wait 6.20 ms per step (6.2 %) for it and rank 5, late with it.",
     ),
     (
-        {"rotating_wait_ns": 7_100_000, "rotating_wait_share": 0.071, "rotating_cause": "vision_work", "transport_blocking_ns": 12_000_000},
+        {
+            "rotating_wait_ns": 7_100_000,
+            "rotating_wait_share": 0.071,
+            "rotating_saves_ns": 7_100_000,
+            "rotating_cause": "vision_work",
+            "transport_blocking_ns": 12_000_000,
+        },
         "compute-uneven-images",
         "Ranks take turns as the straggler, because images fall unevenly on them: they wait 7.10 ms per step (7.1 %) for each other.",
     ),
@@ -244,7 +250,8 @@ def test_the_cause_goes_before_the_wall(values: dict[str, FactValue], finding: s
 def test_what_ranks_were_measured_to_wait_is_the_cause_before_what_one_lets_infer(turns: int, finding: str) -> None:
     late = {"data_uneven_ns": 30_000_000, "data_parallel_blocking_ns": 30_000_000, "data_parallel_blocking_share": 0.3}
     blocked = {"transport_blocking_ns": 30_000_000, "transport_blocking_share": 0.3, "compute_busy_ns": 70_000_000}
-    given = facts(**late, **blocked, rotating_cause="vision_work", rotating_wait_ns=turns, rotating_wait_share=turns / 100_000_000)
+    waited = {"rotating_wait_ns": turns, "rotating_saves_ns": turns, "rotating_wait_share": turns / 100_000_000}
+    given = facts(**late, **blocked, rotating_cause="vision_work", **waited)
     found, _ = find(given, job=None, rulebook=BOOK, where={})
     said = verdict(bounds(given, BOOK), given, BOOK, findings=found)
     assert said.cause is not None

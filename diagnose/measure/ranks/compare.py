@@ -18,11 +18,12 @@ from diagnose.job import Job
 from diagnose.knowledge.buckets import Buckets
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.ranks import transfers
-from diagnose.measure.ranks.groups import experts, like_groups, micro_batches, pipeline, slow_devices, tails
+from diagnose.measure.ranks.groups import experts, like_groups, pipeline, slow_devices, tails
 from diagnose.measure.ranks.lateness import Background, late
 from diagnose.measure.ranks.matching import Clocks, aligned, ends_apart
 from diagnose.measure.ranks.members import Input, Member, host_label, members_of, mesh_of
-from diagnose.measure.ranks.stages import stages_of
+from diagnose.measure.ranks.schedule import schedule_of
+from diagnose.measure.ranks.stages import split_model, stages_of
 from diagnose.measure.ranks.transfers import OwnTimes, Transfers
 from diagnose.model.statistics import integer_median
 
@@ -181,15 +182,17 @@ def compare(
     """Compare all devices; `middle`: (rank, device) in the middle by step time; `buckets`: the rows of buckets.yaml in use."""
     members = members_of(inputs)
     mesh = mesh_of(job)
-    matched, unmatched, told = aligned(members, mesh)
+    matched, unmatched, told = aligned(members, mesh, staged=split_model(members, buckets))
     every = [transfers.split_exchanges(group, ends_apart(group, told)) for group in matched]
     own = transfers.own_times(members, every)
     groups, group_of = like_groups(members, mesh, buckets)
     skewed, skew = skews(members, group_of, told)
-    slow = slow_devices(members, group_of, buckets)
-    uneven = experts(every, slow)
     captured = len({member.rank.rank for member in members})
     world = world if world is not None and world >= captured else None  # one of them is of another job, or the number is wrong
+    stages = stages_of(members, mesh, job, world, buckets)
+    schedule = schedule_of(members, stages, job, buckets)
+    slow = slow_devices(members, group_of, buckets, stages)
+    uneven = experts(every, slow)
     background = Background(
         members=members,
         own=own,
@@ -198,12 +201,11 @@ def compare(
         experts=uneven,
         clocks=told,
         buckets=buckets,
-        micro_batches=micro_batches(job),
+        schedule=schedule,
         transfers=None if captured == world else whole_transfers(members, every, unknown=world is None),
     )
     lateness = late(every, background)
     slowest, chosen = _slowest(members, own, lateness, middle)
-    stages = stages_of(members, mesh, job, world, buckets)
     stage_of = stages.of if stages is not None else {}
     return Compared(
         ranks=Ranks(
@@ -222,7 +224,7 @@ def compare(
             late=lateness,
             skew=skew,
             experts=uneven,
-            pipeline=pipeline(members, stages, job),
+            pipeline=pipeline(members, stages, schedule, {place: one.median_ns for place, one in own.items()}, slow),
             tail=tails(members),
             notes=(*transfers.left_alone(unmatched), *(() if every else (_NOTHING,)), *told.notes),
         ),

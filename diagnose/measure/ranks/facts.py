@@ -157,7 +157,7 @@ def _matched(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
     waits = {(one.rank, one.device): one.wait_ns for one in survey if one.wait_ns is not None}
     wait = _mean(list(waits.values()))
     transfer = _mean([one.transfer_ns for one in survey if one.transfer_ns is not None])
-    bubble = sum(part.wait_ns for one in exchanges if one.kind == "pipeline" for part in one.waits)
+    bubble = sum(part.wait_ns for one in exchanges if one.kind == "pipeline" or _between_stages(one, survey) for part in one.waits)
     pipeline = min(round(bubble / len(waits)), wait) if wait is not None else None
     own = next((one for one in survey if ranks is not None and one.rank == ranks.slowest), None)
     return {
@@ -174,6 +174,11 @@ def _matched(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
         "ranks_wait_over_transfer": _share(wait, transfer),
         **{f"{name}_wait_share": _wait_share([one for one in exchanges if one.kind == kind]) for kind, name in GROUP_OF_KIND.items()},
     }
+
+
+def _between_stages(one: MatchedExchange, survey: Sequence[RankSurvey]) -> bool:
+    """Whether ranks of several pipeline stages take part: the stage that is done first waits there for the pipeline to drain."""
+    return len({member.stage for member in survey if member.rank in one.ranks and member.stage is not None}) > 1
 
 
 def _blocking(ranks: Ranks | None, wait: int | None, pipeline: int | None) -> int | None:
@@ -255,11 +260,12 @@ def _rotating(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
     every = [one for one in (ranks.late if ranks else ()) if one.pattern == "rotating"]
     late = max(every, key=lambda one: one.wait_ns, default=None)
     wait = late.wait_ns if late else _nobody(ranks)
+    saves = wait if late is None or late.saves_ns is None else late.saves_ns
     moving = _transfer_saves(worst_experts(ranks)) if late and late.cause == "expert_work" else None
     return {
         "rotating_wait_ns": wait,
         "rotating_wait_share": _share(wait, step_ns),
-        "rotating_saves_ns": wait if wait is None or moving is None else wait + moving,
+        "rotating_saves_ns": saves if saves is None or moving is None else saves + moving,
         "rotating_cause": late.cause if late else None,
         "rotating_bucket": late.bucket if late else None,
         "rotating_uneven_ns": late.longer_ns if late else None,
@@ -322,28 +328,10 @@ def _pipeline(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
         "pipeline_expected_bubble_share": pipeline.expected_share if pipeline else None,
         "stage_imbalance_ns": imbalance,
         "stage_imbalance_share": _share(imbalance, step_ns),
-        "stage_even_saves_ns": _even_saves(ranks),
+        "stage_even_saves_ns": pipeline.even_saves_ns if pipeline else None,
         "stage_slowest": str(slowest.stage) if slowest else None,
         "pipeline_virtual_saves_ns": pipeline.virtual_saves_ns if pipeline else None,
     }
-
-
-def _even_saves(ranks: Ranks | None) -> int | None:
-    """The most that even stages could win: the slowest one's work less the mean, less what its waiting lacks to the bubble of even ones.
-
-    A stage that sets the pace waits least of all: while the others fill and drain the pipeline, it works off what is left of its own.
-    """
-    pipeline = ranks.pipeline if ranks else None
-    slowest = slowest_stage(pipeline.stages if pipeline else ())
-    if ranks is None or pipeline is None or slowest is None:
-        return None
-    waits = [_lost(one) for one in ranks.survey if one.rank in slowest.ranks]
-    share = pipeline.expected_share
-    if share is None or None in waits or not waits:
-        return pipeline.imbalance_ns
-    even = (slowest.compute_busy_ns - pipeline.imbalance_ns) * share / (1 - share)
-    lacking = even - fmean(ns for ns in waits if ns is not None)
-    return max(0, pipeline.imbalance_ns - max(0, round(lacking)))
 
 
 # --- the capture ------------------------------------------------------------------------------------------------------

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean
+from statistics import mean, median_low
 from typing import Literal
 
 import polars as pl
 
 from diagnose.document.ranks import DataTail, ExpertImbalance, Layer, LikeGroup, Pipeline, Stage
-from diagnose.job import Job
 from diagnose.knowledge.buckets import Buckets
 from diagnose.measure.device import step_median
 from diagnose.measure.ranks.members import STAGE_PARTS, Member, Mesh
+from diagnose.measure.ranks.schedule import Schedule
 from diagnose.measure.ranks.stages import Stages
 from diagnose.measure.ranks.transfers import Transfers, medians
 from diagnose.model.statistics import integer_median
@@ -88,6 +88,8 @@ def _holds(members: Sequence[Member], buckets: Buckets) -> str:
 # All of these are this project's choice.
 SLOWER = 1.03  # kernels of like shape take this much longer on a slow GPU …
 AGREE = 0.8  # … in this share of their work
+SLOWER_STAGE = 1.06  # likewise of all GPUs of a stage: other stages' kernels of one shape need not do quite the same …
+SHARED = 0.5  # … of kernels that make up this share of its work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,28 +99,50 @@ class Slowness:
     ratio: float
     shapes: int
 
+    def longer_ns(self, work_ns: int) -> int:
+        """How much of its work the others would not need."""
+        return round(work_ns * (1 - 1 / self.ratio))
 
-def slow_devices(members: Sequence[Member], groups: Mapping[int, str], buckets: Buckets) -> Mapping[int, Slowness]:
-    """By a member's place, the devices on which kernels of like shape take longer than on the others of their group."""
+
+def slow_devices(
+    members: Sequence[Member], groups: Mapping[int, str], buckets: Buckets, stages: Stages | None = None
+) -> Mapping[int, Slowness]:
+    """By a member's place, the devices on which kernels of like shape take longer than on the others of their group.
+
+    All of a pipeline's stage may be slow: then kernels that its stages have in common take longer than on the others.
+    """
     uneven = [bucket for bucket, spec in buckets.items() if spec.data_dependent]
     pools: dict[str, list[Member]] = defaultdict(list)
     for member in members:
         pools[groups[member.place]].append(member)
-    found = {}
+    shapes = {member.place: member.device.exchanges.shapes.filter(~pl.col("bucket").is_in(uneven)) for member in members}
+    found = {place: slow for pool in pools.values() for place, (slow, _) in _slower(pool, shapes).items()}
+    if stages is None:
+        return found
+    across = {place: slow for place, (slow, shared) in _slower(members, shapes).items() if slow.ratio >= SLOWER_STAGE and shared >= SHARED}
     for pool in pools.values():
-        if len(pool) < 2:
-            continue
-        shapes = [member.device.exchanges.shapes.filter(~pl.col("bucket").is_in(uneven)) for member in pool]
-        usual = (
-            pl.concat(shapes)
-            .group_by("name", "launch")
-            .agg(pl.col("median_ns").quantile(0.5, "lower").alias("usual"), pl.len().alias("devices"))
-        )
-        usual = usual.filter((pl.col("devices") > 1) & (pl.col("usual") > 0))
-        for member, own in zip(pool, shapes, strict=True):
-            slowness = _slowness(own.join(usual, on=["name", "launch"]))
-            if slowness is not None:
-                found[member.place] = slowness
+        if all(member.place in across for member in pool):
+            found |= {member.place: across[member.place] for member in pool}
+    return found
+
+
+def _slower(pool: Sequence[Member], shapes: Mapping[int, pl.DataFrame]) -> dict[int, tuple[Slowness, float]]:
+    """Those of the pool that are slower than its median device, with the share of their work that others do too."""
+    if len(pool) < 2:
+        return {}
+    usual = (
+        pl.concat([shapes[member.place] for member in pool])
+        .group_by("name", "launch")
+        .agg(pl.col("median_ns").quantile(0.5, "lower").alias("usual"), pl.len().alias("devices"))
+        .filter((pl.col("devices") > 1) & (pl.col("usual") > 0))
+    )
+    found = {}
+    for member in pool:
+        own = shapes[member.place]
+        common = own.join(usual, on=["name", "launch"])
+        slowness = _slowness(common)
+        if slowness is not None:
+            found[member.place] = (slowness, int(common["work_ns"].sum()) / int(own["work_ns"].sum()))
     return found
 
 
@@ -137,9 +161,19 @@ INFERRED_STAGES = "the stages are inferred from which ranks hold the first and t
 NO_PHASES = "forward and backward could not be told apart, so that all waiting for other stages is called steady"
 
 
-def pipeline(members: Sequence[Member], known: Stages | None, job: Job | None) -> Pipeline | None:
-    """The pipeline as captured; None without one that is known, or with one stage captured."""
-    if known is None or known.count < 2:
+def pipeline(
+    members: Sequence[Member],
+    known: Stages | None,
+    schedule: Schedule | None,
+    own: Mapping[int, int],
+    slow: Mapping[int, Slowness],
+) -> Pipeline | None:
+    """The pipeline as captured; None without one that is known, or with one stage captured.
+
+    `own`: by place, a rank's time per step without waiting for others. What the stages have uneven is their work: what slow devices take
+    longer for it is theirs, and stays where the work is evened.
+    """
+    if known is None or known.count < 2 or not known.sending:
         return None
     by_stage: dict[int, list[Member]] = defaultdict(list)
     for member in members:
@@ -147,17 +181,26 @@ def pipeline(members: Sequence[Member], known: Stages | None, job: Job | None) -
             by_stage[known.of[member.rank.rank]].append(member)
     if len(by_stage) < 2:
         return None
-    stages = tuple(_stage(number, own) for number, own in sorted(by_stage.items()))
-    steps = [member.median.window_ns for member in members]
-    bubble, step = mean(one.bubble_ns for one in stages), mean(steps)
-    compute = [one.compute_busy_ns for one in stages]
-    expected, saves = _expected(known.count, job, int(bubble))
+    stages = tuple(_stage(number, mates) for number, mates in sorted(by_stage.items()))
+    bubble, step = mean(one.bubble_ns for one in stages), mean(member.median.window_ns for member in members)
+    longer = {
+        member.place: slow[member.place].longer_ns(member.median.compute_busy_ns) if member.place in slow else 0 for member in members
+    }
+    compute = [mean(member.median.compute_busy_ns - longer[member.place] for member in mates) for mates in by_stage.values()]
+    work = {number: median_low([own[member.place] - longer[member.place] for member in mates]) for number, mates in by_stage.items()}
+    slower = {number: max(longer[member.place] for member in mates) for number, mates in by_stage.items()}
+    now = {number: ns + slower[number] for number, ns in work.items()}
+    evened = {number: int(mean(work.values())) + slower[number] for number in work}
+    even = schedule.saves(now, evened) if schedule is not None else None
+    virtual = schedule.interleaved(work) if schedule is not None else None
+    imbalance = int(max(compute) - mean(compute))
     return Pipeline(
         stages=stages,
         bubble_share=round(bubble / step, 6) if step else 0.0,
-        expected_share=expected,
-        imbalance_ns=max(compute) - int(mean(compute)),
-        virtual_saves_ns=saves,
+        expected_share=None if schedule is None else round(schedule.bubble_share, 6),
+        imbalance_ns=imbalance,
+        even_saves_ns=imbalance if even is None else even,
+        virtual_saves_ns=None if virtual is None else min(virtual, int(bubble) // 2),
         note=" ".join(_notes(members, known)),
     )
 
@@ -181,27 +224,6 @@ def _stage(number: int, members: Sequence[Member]) -> Stage:
         steady_ns=int(mean(waits["steady_ns"])),
         cool_down_ns=int(mean(waits["cool_down_ns"])),
     )
-
-
-def micro_batches(job: Job | None) -> int | None:
-    """How many a step has, by the job; None where it does not tell."""
-    found = job.get("num_microbatches") if job is not None else None
-    return found if isinstance(found, int) and found > 0 else None
-
-
-def _expected(count: int, job: Job | None, bubble: int) -> tuple[float | None, int | None]:
-    """The bubble's share of the step for even stages, and the most that twice the virtual stages could win of the bubble.
-
-    With p stages (`count`), m micro-batches and v virtual stages the bubble is (p − 1) / (v · m) of the compute (Narayanan et al. 2021,
-    arXiv:2104.04473, section 2.2).
-    """
-    batches = micro_batches(job)
-    virtual = job.get("virtual_pipeline_model_parallel_size") if job is not None else None
-    v = virtual if isinstance(virtual, int) and virtual > 0 else 1
-    if batches is None:
-        return None, None
-    idle = (count - 1) / (v * batches)
-    return round(idle / (1 + idle), 6), bubble // 2
 
 
 def tails(members: Sequence[Member]) -> tuple[DataTail, ...]:
@@ -238,8 +260,10 @@ def _imbalance(every: Sequence[Transfers], slow: Mapping[int, Slowness]) -> Expe
     n = len(ranks)
     table = places.pivot(on="member", index=["step", "place"], values="work", aggregate_function="first").sort("step", "place")
     columns = [str(number) for number in range(n)]
-    speeds = [slow[part.member.place].ratio if part.member.place in slow else 1.0 for part in every[0].group.parts]
-    table = table.with_columns((pl.col(column) / speed).cast(pl.Int64) for column, speed in zip(columns, speeds, strict=True))
+    for column, part in zip(columns, every[0].group.parts, strict=True):
+        known = slow.get(part.member.place)
+        speed = [part.member.pace(step) * (1.0 if known is None else known.ratio) for step in table["step"]]
+        table = table.with_columns((pl.col(column) / pl.Series(speed, dtype=pl.Float64)).cast(pl.Int64))
     table = table.drop_nulls(columns).with_columns(pl.max_horizontal(columns).alias("longest"), pl.mean_horizontal(columns).alias("mean"))
     largest = table["longest"].max()
     table = table.filter(pl.col("longest") > SMALL * (largest if isinstance(largest, int) else 0))

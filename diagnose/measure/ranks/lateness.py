@@ -16,7 +16,7 @@ from diagnose.measure.device import step_median
 from diagnose.measure.ranks.groups import Slowness
 from diagnose.measure.ranks.matching import Clocks
 from diagnose.measure.ranks.members import Member
-from diagnose.measure.ranks.stages import PIPELINE
+from diagnose.measure.ranks.schedule import Schedule
 from diagnose.measure.ranks.transfers import OwnTimes, Transfers, unions
 from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import COMM_KINDS, EXPERT_GEMM, CommKind
@@ -53,8 +53,8 @@ class _Blame:
 class Background:
     """What is known of all members and, by place: own times, those with a slow device, like groups; and experts, clocks, buckets in use.
 
-    `micro_batches` of a step; None: not known. `transfers`: by place, transfer per step in groups of which all members were captured: in
-    others it may hold waiting for one that was not; None: all were.
+    `schedule` of the pipeline; None: there is none, or it is not known. `transfers`: by place, transfer per step in groups of which all
+    members were captured: in others it may hold waiting for one that was not; None: all were.
     """
 
     members: Sequence[Member]
@@ -64,7 +64,7 @@ class Background:
     experts: Sequence[ExpertImbalance]
     clocks: Clocks
     buckets: Buckets
-    micro_batches: int | None = None
+    schedule: Schedule | None = None
     transfers: Mapping[int, int] | None = None
 
     def transfer(self, place: int) -> int:
@@ -72,8 +72,13 @@ class Background:
         return self.own[place].transfer_ns if self.transfers is None else self.transfers[place]
 
     def likes(self, place: int, fallback: Sequence[Member]) -> list[int]:
-        """Places of the other members of the same like group; those of `fallback` where it is alone in it."""
-        found = [other for other, group in self.alike.items() if group == self.alike[place] and other != place]
+        """Places of the other members of the same like group and stage; those of `fallback` where it is alone in it."""
+        stages = {} if self.schedule is None else {member.place: self.schedule.of.get(member.rank.rank) for member in self.members}
+        found = [
+            other
+            for other, group in self.alike.items()
+            if group == self.alike[place] and stages.get(other) == stages.get(place) and other != place
+        ]
         return found or [member.place for member in fallback]
 
 
@@ -288,19 +293,25 @@ def _waited_for_alone(known: _Arrivals, late_ones: Collection[int]) -> int:
 
 
 def _slow_stages(known: Background) -> list[Late]:
-    """A slow device of a pipeline, whose sends and receives name no other end: the rank with the longest own time, if its device is slow.
+    """Slow devices of a pipeline, whose sends and receives name no other end: the rank with the longest own time, if its device is slow.
+
+    Where all of its stage are as slow they are named with it.
 
     What the step takes longer for it is at most by how much its own time exceeds the longest of all others.
     """
     members = [member for member in known.members if any(member.bubble)]
     if len(members) < 2:
         return []
-    culprit, *others = sorted(members, key=lambda member: (-known.own[member.place].median_ns, member.place))
-    likes = [member for member in others if known.alike[member.place] == known.alike[culprit.place]]
-    longer = known.own[culprit.place].median_ns - known.own[others[0].place].median_ns
-    if culprit.place not in known.slow or not likes or longer < WORTH * culprit.median.window_ns:
+    culprit, *rest = sorted(members, key=lambda member: (-known.own[member.place].median_ns, member.place))
+    mates = [member for member in rest if known.alike[member.place] == known.alike[culprit.place]]
+    slow = [member for member in mates if member.place in known.slow]
+    others = [member for member in rest if member not in slow]
+    if culprit.place not in known.slow or not others or not (mates or known.schedule):
         return []
-    cause, bucket, above, words = _cause(culprit, likes, longer, known)
+    longer = known.own[culprit.place].median_ns - known.own[others[0].place].median_ns
+    if longer < WORTH * culprit.median.window_ns:
+        return []
+    cause, bucket, above, words = _cause(culprit, [member for member in mates if member in others] or others, longer, known)
     return [
         Late(
             kinds=("pipeline",),
@@ -314,9 +325,10 @@ def _slow_stages(known: Background) -> list[Late]:
             longer_ns=above,
             evidence=(
                 f"Rank {culprit.rank.rank} works longest without waiting for others, {longer / 1e6:.3f} ms more than the next of its "
-                f"pipelines; {words}."
+                f"pipelines; {words}{_ranks('; as slow as it: rank', slow)}."
             ),
             status="inferred",
+            alike=tuple(sorted(member.rank.rank for member in slow)),
         )
     ]
 
@@ -325,7 +337,8 @@ def _in_turn(blame: _Blame, members: Sequence[Member], total: int, known: Backgr
     """The entry for a set of ranks of which another is late each time, and costs the others `total`; none where that is little.
 
     `members`: those among which work may fall unevenly; with `shown` there is no entry unless it does. Evened out, the step is as long as
-    the mean of what all do themselves, so no more than the mean of what transport holds them up is won.
+    the mean of what all do themselves, so no more than the mean of what transport holds them up is won; and of what the others wait for the
+    longest its own share of the evened work is none of it.
     """
     total = min(total, int(fmean(step.blocking_transport_ns for member in blame.members for step in member.steps)))
     if total < WORTH_ROTATING * median_low([member.median.window_ns for member in blame.members]):
@@ -333,7 +346,12 @@ def _in_turn(blame: _Blame, members: Sequence[Member], total: int, known: Backgr
     ranks = tuple(one.rank.rank for one in blame.members)
     lost = next((entry.lost_ns for entry in known.experts if entry.ranks == ranks), 0)
     by_layer = lost >= EXPLAINS * total
-    found: tuple[LateCause, str, int] = ("expert_work", EXPERT_GEMM, lost) if by_layer else _uneven(members, known.buckets)
+    slow = _slow_in_turn(members)
+    found: tuple[LateCause, str | None, int]
+    if slow >= EXPLAINS * total:
+        found = ("slow_gpu", None, slow)
+    else:
+        found = ("expert_work", EXPERT_GEMM, lost) if by_layer else _uneven(members, known.buckets)
     cause, bucket, longer = found
     told = longer >= EXPLAINS * total
     if shown and not told:
@@ -341,9 +359,11 @@ def _in_turn(blame: _Blame, members: Sequence[Member], total: int, known: Backgr
     most = max((blame.lasts[member.place] for member in members), default=0) / max(1, blame.noticed)
     turns = "Another rank comes last" if len(members) == len(blame.members) else "Beside the straggler another rank is late"
     words = "no rank does so most of the time"
-    if by_layer:
+    if cause == "slow_gpu":
+        words = f"in single steps kernels of one shape take longer than in others, {slow / 1e6:.3f} ms more on the slowest than on the mean"
+    elif by_layer:
         words = "the experts' work differs from layer to layer"
-    elif told:
+    elif told and bucket is not None:
         words = f"their work in {bucket.replace('_', ' ')} is uneven: the longest of a step takes {longer / 1e6:.3f} ms more than the mean"
     yield Late(
         kinds=blame.kinds,
@@ -359,7 +379,18 @@ def _in_turn(blame: _Blame, members: Sequence[Member], total: int, known: Backgr
             f"{turns} from one collective to the next (the one that does so most often, in {100 * most:.1f} % of {blame.noticed}); {words}."
         ),
         status="inferred",
+        saves_ns=total * (len(members) - 1) // len(members) if told and cause in EVENED else None,
     )
+
+
+def _slow_in_turn(members: Sequence[Member]) -> int:
+    """What the slowest device of each step takes longer than the mean, because its kernels take longer in this step (ns per step)."""
+    every = [
+        {step.index: sum(step.compute.values()) * (1 - 1 / member.pace(step.index)) for step in member.device.split} for member in members
+    ]
+    common = set.intersection(*(set(steps) for steps in every)) if every else set()
+    columns = [[steps[index] for steps in every] for index in common]
+    return round(sum(max(column) - fmean(column) for column in columns) / max(1, len(columns)))
 
 
 def _uneven(members: Sequence[Member], buckets: Buckets) -> tuple[LateCause, str, int]:
@@ -391,41 +422,45 @@ def _of_all_groups(entry: Late, known: Background) -> Late:
         return entry
     members = [member for member in known.members if member.rank.rank in entry.ranks]
     lost = [ns - bubble for member in members for ns, bubble in zip(known.own[member.place].lost, member.bubble, strict=True)]
-    return structs.replace(entry, wait_ns=max(entry.wait_ns, sum(lost) // len(lost)))
+    mean = sum(lost) // len(lost)
+    saves = None if entry.saves_ns is None else max(entry.saves_ns, mean)
+    return structs.replace(entry, wait_ns=max(entry.wait_ns, mean), saves_ns=saves)
 
 
 def _of_its_stage(entry: Late, entries: Sequence[Late], known: Background) -> Late:
     """The entry with what the step could win of a straggler in one pipeline stage.
 
-    The pipeline runs at the pace of its longest stage, so that another one may take its place; those that are late by the same cause are
-    mended with it. What stages that do not set the pace win besides is at most a micro-batch at the beginning of a step and one at its end,
-    where all wait for each other. Where the micro-batches are not known, nothing is taken off.
+    By the schedule, with the own times of all stages as they are and as they were without those that are late by the same cause: another
+    stage may set the pace then. Where the schedule is not known, nothing is taken off.
     """
-    if entry.rank is None or not known.micro_batches or entry.kinds == (PIPELINE,):
+    if entry.rank is None or known.schedule is None or entry.cause == "start_skew":
         return entry
-    stage = {member.rank.rank: known.alike[member.place] for member in known.members}
     cures: dict[int, int] = {}
     for one in entries:
         if one.rank is not None and one.cause == entry.cause:
-            cures[one.rank] = max(_won(one), cures.get(one.rank, 0))
-    longest: dict[str, int] = {}
-    for member in known.members:
-        if any(member.bubble):
-            own = known.own[member.place].median_ns - cures.get(member.rank.rank, 0)
-            longest[stage[member.rank.rank]] = max(own, longest.get(stage[member.rank.rank], 0))
-    mine = stage[entry.rank]
-    others = {name: max((ns for rank, ns in cures.items() if stage[rank] == name), default=0) for name in longest if name != mine}
-    if not others:
-        return entry
-    own = max(known.own[member.place].median_ns for member in known.members if member.rank.rank == entry.rank)
-    ends = 2 * _won(entry) // known.micro_batches
-    saves = min(_won(entry), max(0, own - max(longest[name] for name in others)) + ends)
-    return structs.replace(entry, saves_ns=saves + 2 * sum(others.values()) // known.micro_batches)
+            cures |= {rank: max(_cure(one, rank, known), cures.get(rank, 0)) for rank in (one.rank, *one.alike)}
+    own = {member.rank.rank: known.own[member.place].median_ns for member in known.members}
+    cured = {rank: ns - cures.get(rank, 0) for rank, ns in own.items()}
+    late_ones = {rank for one in entries if one.rank is not None for rank in (one.rank, *one.alike)}
+    saves = known.schedule.saves(known.schedule.paces(own, late_ones), known.schedule.paces(cured, late_ones))
+    return entry if saves is None else structs.replace(entry, saves_ns=min(saves, sum(cures.values())))
 
 
-def _won(entry: Late) -> int:
-    """What the step could win of a straggler, as far as its stage sets the pace."""
-    return entry.wait_ns if entry.saves_ns is None else entry.saves_ns
+def _cure(entry: Late, rank: int, known: Background) -> int:
+    """What a late rank would take less without the cause.
+
+    All that a slow device computes longer; of work that is evened out, what the rank does itself beyond its likes, but for its own share
+    of that. Otherwise, and at least, what the others wait for it in one set of ranks.
+    """
+    member = next(one for one in known.members if one.rank.rank == rank)
+    won = entry.wait_ns if entry.saves_ns is None else entry.saves_ns
+    if entry.cause == "slow_gpu" and member.place in known.slow:
+        return known.slow[member.place].longer_ns(member.median.compute_busy_ns)
+    likes = known.likes(member.place, ())
+    if entry.cause not in EVENED or not likes:
+        return won
+    excess = known.own[member.place].median_ns - median_low([known.own[place].median_ns for place in likes])
+    return max(won, excess * (len(likes) - len(entry.alike)) // (len(likes) + 1))
 
 
 def _slower(known: Background, culprit: int, others: Sequence[Member], wait: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import polars as pl
 
@@ -62,6 +63,14 @@ class Member:
     def kernels(self) -> Mapping[str, int]:
         """Kernels per step by bucket (median)."""
         return {row["bucket"]: row["kernels"] for row in self.device.listed.buckets}
+
+    @cached_property
+    def _paces(self) -> Mapping[int, float]:
+        return dict(self.device.counts.select("index", "pace").drop_nulls().iter_rows())
+
+    def pace(self, step: int | None) -> float:
+        """How many times as long as usual all its kernels take in a step; 1 where that can't be told."""
+        return self._paces.get(-1 if step is None else step, 1.0)
 
     @property
     def start_unix_ns(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from diagnose.job import Job
 from diagnose.knowledge.buckets import Buckets
-from diagnose.measure.ranks.matching import members_told
+from diagnose.measure.ranks.matching import BETWEEN_STAGES, members_told
 from diagnose.measure.ranks.members import Member, Mesh
 
 PIPELINE = "pipeline"  # the kind of exchange
@@ -15,11 +15,15 @@ PIPELINE = "pipeline"  # the kind of exchange
 
 @dataclass(frozen=True, kw_only=True)
 class Stages:
-    """`count`: how many stages the pipeline has, 1 without one; `of`: by rank its stage. `inferred`: neither job nor groups tell it."""
+    """`count`: how many stages the pipeline has, 1 without one; `of`: by rank its stage. `inferred`: neither job nor groups tell it.
+
+    `sending`: transfers between them are told from others, so that waiting for other stages is known.
+    """
 
     count: int
     of: Mapping[int, int]
     inferred: bool = False
+    sending: bool = True
 
 
 def stages_of(members: Sequence[Member], mesh: Mesh | None, job: Job | None, world: int | None, buckets: Buckets) -> Stages | None:
@@ -51,15 +55,35 @@ def _by_ends(members: Sequence[Member], world: int | None, buckets: Buckets) -> 
     """By the first and the last part of the model, where all ranks of the job were captured and send to other stages.
 
     Megatron-Core gives each stage as many ranks in a row: the first ones hold the first part (the embedding), as many at the end the
-    last (the loss).
+    last (the loss). Where the job's ranks are not known, these are all: the last part is on the last stage alone.
     """
-    parts = sorted((spec.part.order, bucket) for bucket, spec in buckets.items() if spec.part is not None and spec.alike == "held")
     ranks = {member.rank.rank for member in members}
-    sending = all(any(lane.kind == PIPELINE for lane in member.device.exchanges.lanes) for member in members)
-    if not parts or world is None or not sending or ranks != set(range(world)):
+    world = len(ranks) if world is None else world
+    lanes = [member.device.exchanges.lanes for member in members]
+    sending = all(any(lane.kind == PIPELINE for lane in own) for own in lanes)
+    if not all(any(lane.kind in BETWEEN_STAGES and lane.shape == "pairwise" for lane in own) for own in lanes) or ranks != set(
+        range(world)
+    ):
         return None
-    first, last = ({member.rank.rank for member in members if member.kernels.get(bucket, 0)} for _, bucket in (parts[0], parts[-1]))
+    first, last = _holders(members, buckets)
     width = len(last)
     if not 0 < width < world or world % width or last != set(range(world - width, world)) or first - last != set(range(width)):
         return None
-    return Stages(count=world // width, of={rank: rank // width for rank in ranks}, inferred=True)
+    return Stages(count=world // width, of={rank: rank // width for rank in ranks}, inferred=True, sending=sending)
+
+
+def split_model(members: Sequence[Member], buckets: Buckets) -> bool:
+    """Whether ranks hold different ends of the model: then unknown transfers between two ranks are the pipeline's."""
+    first, last = _holders(members, buckets)
+    return bool(first - last) and bool(last - first)
+
+
+def _holders(members: Sequence[Member], buckets: Buckets) -> tuple[set[int], ...]:
+    """The ranks that hold the first part of the model, and those that hold the last."""
+    return tuple({member.rank.rank for member in members if member.kernels.get(part, 0)} for part in end_parts(buckets))
+
+
+def end_parts(buckets: Buckets) -> tuple[str, str]:
+    """The buckets of the first and the last part of the model, each of which one stage alone holds."""
+    parts = sorted((spec.part.order, bucket) for bucket, spec in buckets.items() if spec.part is not None and spec.alike == "held")
+    return parts[0][1], parts[-1][1]

@@ -46,6 +46,7 @@ class Did:
     streams: int = 1  # that share the work of a bucket evenly, all at once
     in_steps: Sequence[Mapping[str, int]] = ()  # compute by bucket, of each step
     shapes: Sequence[tuple[str, str, int]] = ()  # name, bucket, median ns
+    paces: Sequence[float] = ()  # of each step: how many times as long as usual kernels take
 
 
 def lane(kind: str = "expert", operation: str = "all-to-all", shape: str = "all_to_all", **told: Any) -> Lane:
@@ -129,6 +130,7 @@ def _member(place: int, did: Did) -> Member:
                 steps=SimpleNamespace(anchor="range"),
                 listed=listed,
                 split=split,
+                counts=pl.DataFrame({"index": range(len(did.paces)), "pace": did.paces}, schema={"index": pl.Int64, "pace": pl.Float64}),
             ),
         ),
         bubble=(did.bubble_ns,) * did.steps,

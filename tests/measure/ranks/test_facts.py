@@ -5,11 +5,10 @@ there.
 import pytest
 from msgspec import structs
 
-from diagnose.document.ranks import DataTail, LateCause, Pipeline, RankProblem, Ranks, RankSurvey, Stage, StartSkew, StepTime
+from diagnose.document.ranks import DataTail, LateCause, Pipeline, RankProblem, Ranks, RankSurvey, Stage, StartSkew
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.knowledge.rulebook import load_rulebook, places_of
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts, rank_list
-from diagnose.measure.ranks.groups import _expected
 from diagnose.measure.where import rank_where
 from diagnose.model.vocabulary import FactValue
 from tests.builders.cases import for_each
@@ -28,6 +27,7 @@ PIPELINE = Pipeline(
     expected_share=0.12,
     imbalance_ns=10_000_000,
     virtual_saves_ns=6_000_000,
+    even_saves_ns=8_000_000,
 )
 
 
@@ -87,6 +87,12 @@ def test_waiting_for_other_stages_is_told_apart() -> None:
         "pipeline_parallel_wait_share": 3 / 13,
         "data_parallel_wait_share": None,
     }
+
+
+def test_an_all_reduce_over_the_stages_waits_for_the_pipeline_to_drain() -> None:
+    stages = tuple(structs.replace(survey(rank), stage=rank // 2) for rank in range(4))
+    told = ranks(survey=stages, exchanges=(exchange((0, 1, 2, 3), wait=1_000_000), exchange((0, 1), wait=3_000_000)))
+    assert figures(told, "ranks_wait_pipeline_ns") == (1_000_000,)
 
 
 def test_the_bubble_is_no_waiting_that_balance_could_win() -> None:
@@ -180,16 +186,6 @@ def test_the_expert_group_that_loses_most_speaks() -> None:
     }
 
 
-@pytest.mark.parametrize(("lost", "saves"), [(10_000_000, 10_000_000), (4_000_000, 4_454_545), (0, 454_545)])
-def test_even_stages_win_no_more_than_leaves_the_slowest_stage_their_bubble(lost: int, saves: int) -> None:
-    """The mean stage computes 70 ms, so that even stages wait 9.5 ms (0.12 of the step); the slowest one waits `lost`."""
-    slowest = structs.replace(survey(1), steps=tuple(StepTime(index=n, window_ns=STEP, own_ns=STEP - lost) for n in range(3)))
-    found = ranks(pipeline=PIPELINE, survey=(survey(0), slowest))
-    assert figures(found, "stage_imbalance_ns", "stage_even_saves_ns") == (10_000_000, saves)
-    unknown = ranks(pipeline=structs.replace(PIPELINE, expected_share=None), survey=(slowest,))
-    assert figures(unknown, "stage_even_saves_ns") == (10_000_000,)
-
-
 def test_uneven_experts_lengthen_their_all_to_alls_too() -> None:
     """The exchanges take 13 ms, 1.3 times what they would with the mean's tokens; None where their transfer is not told."""
     uneven = structs.replace(experts((0, 1, 2, 3), 2_000_000), transfer_ns=13_000_000)
@@ -215,7 +211,7 @@ def test_the_pipeline_and_the_tail_of_data_parallel_ranks() -> None:
         "stage_imbalance_ns": 10_000_000,
         "stage_imbalance_share": 0.1,
         "stage_slowest": "1",
-        "stage_even_saves_ns": 4_454_545,
+        "stage_even_saves_ns": 8_000_000,
         "pipeline_virtual_saves_ns": 6_000_000,
     }
     found = ranks(tail=(DataTail(rank=0, tail_ns=1_000_000), DataTail(rank=1, tail_ns=4_000_000)))
@@ -338,19 +334,3 @@ def test_places_name_the_ranks_behind_the_facts_that_are_there() -> None:
     assert set(rank_where(found)) == {place for place in places_of(load_buckets()) if place.startswith("ranks:")}
     assert rank_where(None) == {}
     assert set(rank_where(ranks())) == {"ranks:captured"}
-
-
-@for_each(
-    "job, share, saves",
-    ({"num_microbatches": 8}, 3 / 11, 450),
-    ({"num_microbatches": 8, "virtual_pipeline_model_parallel_size": 2}, 3 / 19, 450),
-    ({"num_microbatches": 0}, None, None),
-    ({}, None, None),
-    (None, None, None),
-)
-def test_the_bubble_of_even_stages_and_what_twice_the_virtual_stages_win(
-    job: dict[str, int] | None, share: float | None, saves: int | None
-) -> None:
-    """(p - 1) / (v m) of the compute, for four stages; half of a bubble of 900 ns."""
-    found = _expected(4, job, 900)
-    assert found == (None if share is None else pytest.approx(share, abs=1e-6), saves)

@@ -112,6 +112,16 @@ def test_a_transfer_between_stages_is_not_matched_by_order() -> None:
     assert left == [(0, PAIRWISE), (1, PAIRWISE)]
 
 
+def test_unknown_transfers_may_be_the_pipeline_s_where_ranks_hold_different_parts_of_the_model() -> None:
+    """Two stages of two ranks send and receive in step, so that all four end together; that is no exchange of four."""
+    unknown = lane(kind="other", operation="send-receive", shape="pairwise", stream=5)
+    every = members([Did(rank=rank, lanes={unknown: rans(ends(8, 8))}) for rank in range(4)])
+    assert [one.ranks for one in match(every, None)[0]] == [(0, 1, 2, 3)]
+    found, left = match(every, None, staged=True)
+    assert not found
+    assert {one.why for one in left} == {PAIRWISE}
+
+
 def test_a_later_beginning_and_several_streams_still_make_one_sequence() -> None:
     times = ends(40, 9)
     one = lane(communicator=7)

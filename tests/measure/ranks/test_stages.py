@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from diagnose.knowledge.buckets import load_buckets
-from diagnose.measure.ranks.groups import INFERRED_STAGES, pipeline
+from diagnose.measure.ranks.groups import INFERRED_STAGES, Slowness, pipeline
 from diagnose.measure.ranks.members import Member, mesh_of
-from diagnose.measure.ranks.stages import Stages, stages_of
+from diagnose.measure.ranks.schedule import Schedule
+from diagnose.measure.ranks.stages import Stages, split_model, stages_of
 from tests.builders.jobs import overridden_job
 from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
 
@@ -38,11 +39,26 @@ def test_the_first_and_the_last_part_of_the_model_tell_the_ends_where_all_ranks_
     four = ends([FIRST, MIDDLE, MIDDLE, LAST])
     assert known(four, 4) == Stages(count=4, of={0: 0, 1: 1, 2: 2, 3: 3}, inferred=True)
     assert known(ends([FIRST, FIRST, LAST, LAST]), 4) == Stages(count=2, of={0: 0, 1: 0, 2: 1, 3: 1}, inferred=True)
-    assert known(four, None) is None  # of how many ranks?
+    assert known(four, None) == known(four, 4)  # the last part is on the last stage alone: there are no more
+    assert known(four[:3], None) is None
     assert known(four[:3], 4) is None
     assert known(ends([FIRST, LAST, FIRST, LAST]), 4) is None  # the pipeline goes before data
     assert known(ends([{**FIRST, **LAST}] * 2), 2) is None
     assert known(members([Did(rank=rank, lanes={}, work=one) for rank, one in enumerate((FIRST, LAST))]), 2) is None  # none sends
+
+
+def test_a_model_is_split_where_one_rank_holds_its_first_part_and_another_its_last() -> None:
+    assert split_model(ends([FIRST, MIDDLE, LAST]), load_buckets())
+    assert not split_model(ends([FIRST, MIDDLE]), load_buckets())
+    assert not split_model(ends([{**FIRST, **LAST}] * 2), load_buckets())
+
+
+def test_stages_whose_transfers_are_not_told_from_others_have_no_known_bubble() -> None:
+    unknown = {lane(kind="other", operation="send-receive", shape="pairwise", stream=1): [Ran(start=0, end=10)]}
+    two = members([Did(rank=rank, lanes=unknown, work=one) for rank, one in enumerate((FIRST, LAST))])
+    found = known(two, None)
+    assert found == Stages(count=2, of={0: 0, 1: 1}, inferred=True, sending=False)
+    assert pipeline(two, found, None, {0: 100, 1: 100}, {}) is None
 
 
 def test_the_job_comes_first() -> None:
@@ -54,8 +70,30 @@ def test_the_job_comes_first() -> None:
 
 def test_a_pipeline_without_a_job_file_is_compared_stage_by_stage() -> None:
     four = ends([FIRST, MIDDLE, MIDDLE, LAST])
-    found = pipeline(four, known(four, 4), None)
+    own = {member.place: member.median.compute_busy_ns for member in four}
+    found = pipeline(four, known(four, 4), None, own, {})
     assert found is not None
     assert [stage.ranks for stage in found.stages] == [(0,), (1,), (2,), (3,)]
-    assert (found.imbalance_ns, found.expected_share, found.note) == (45, None, INFERRED_STAGES)
-    assert pipeline(four, None, None) is None
+    assert (found.imbalance_ns, found.even_saves_ns, found.expected_share, found.virtual_saves_ns) == (45, 45, None, None)
+    assert found.note == INFERRED_STAGES
+    assert pipeline(four, None, None, own, {}) is None
+
+
+def test_what_stages_have_uneven_is_won_by_the_schedule_and_what_a_slow_device_takes_longer_is_no_unevenness() -> None:
+    """The last stage has 160 ns of work, the others 100: even ones of 115 fill and drain (m + p - 1) / m of that."""
+    four = ends([FIRST, MIDDLE, MIDDLE, LAST])
+    own = {member.place: member.median.compute_busy_ns for member in four}
+    told = known(four, 4)
+    assert told is not None
+    schedule = Schedule(count=4, of=told.of, forward={}, batches=10)
+    found = pipeline(four, told, schedule, own, {})
+    assert found is not None
+    assert (found.imbalance_ns, found.even_saves_ns) == (45, 40)  # 10 micro-batches of 16 ns and 3 of 10 before them: 190, not 149.5
+    assert found.expected_share == round(3 / 13, 6)
+    even = pipeline(four, told, schedule, own, {3: Slowness(ratio=1.6, shapes=9)})
+    assert even is not None
+    assert (even.imbalance_ns, even.even_saves_ns) == (0, 0)
+    hidden = pipeline(four, told, schedule, {**own, 0: 140}, {0: Slowness(ratio=1.4, shapes=9)})
+    assert hidden is not None
+    stays = {0: 117 + 29, 1: 117, 2: 117, 3: 117}  # the slow device of the first stage sets the pace of even ones
+    assert hidden.even_saves_ns == schedule.saves({**own, 0: 140}, stays) == 22

@@ -14,6 +14,8 @@ from diagnose.measure.ranks.compare import _slowest, whole_transfers
 from diagnose.measure.ranks.groups import experts, like_groups, slow_devices
 from diagnose.measure.ranks.lateness import Background, _arrivals, _in_most, _waited_for_alone, late
 from diagnose.measure.ranks.matching import clocks, ends_apart, match
+from diagnose.measure.ranks.schedule import Schedule
+from diagnose.measure.ranks.stages import Stages
 from diagnose.measure.ranks.transfers import NOTICEABLE_NS, NOTICEABLE_SHARE, OwnTimes, left_alone, own_times, record, split_exchanges
 from diagnose.pipeline import diagnose
 from fixtures import sample
@@ -68,12 +70,13 @@ def test_bandwidth_needs_sizes_and_every_member() -> None:
     assert "sizes" in exchange(2, None).note  # type: ignore[attr-defined]
 
 
-def judged(did: list[Did], micro_batches: int | None = None, transfers: dict[int, int] | None = None):  # type: ignore[no-untyped-def]
+def judged(did: list[Did], schedule: Schedule | None = None, transfers: dict[int, int] | None = None):  # type: ignore[no-untyped-def]
     every = members(did)
     matched, _ = match(every, None)
     split = [split_exchanges(group) for group in matched]
     _, groups = like_groups(every, None, load_buckets())
-    slow = slow_devices(every, groups, load_buckets())
+    stages = None if schedule is None else Stages(count=schedule.count, of=schedule.of)
+    slow = slow_devices(every, groups, load_buckets(), stages)
     uneven = experts(split, slow)
     own, told = own_times(every, split), clocks(every, matched)
     return late(
@@ -86,7 +89,7 @@ def judged(did: list[Did], micro_batches: int | None = None, transfers: dict[int
             experts=uneven,
             clocks=told,
             buckets=load_buckets(),
-            micro_batches=micro_batches,
+            schedule=schedule,
             transfers=transfers,
         ),
     )
@@ -245,17 +248,20 @@ def stage_of_four(late_rank: int | None, part: str, first: int, bubble_ns: int) 
     ]
 
 
-@pytest.mark.parametrize(("batches", "saves"), [(None, None), (8, 2 * 6_000_000 // 8)])
-def test_a_straggler_of_a_stage_saves_no_more_than_leads_to_the_longest_stage(batches: int | None, saves: int | None) -> None:
-    """The other stage works longer than the straggler: a micro-batch at either end of the step is won."""
-    (found,) = judged([*stage_of_four(1, "embedding", 0, 20_000_000), *stage_of_four(None, "loss", 4, 5_000_000)], batches)
+TWO_STAGES = Schedule(count=2, of={rank: rank // 4 for rank in range(8)}, forward={}, batches=8)
+
+
+@pytest.mark.parametrize(("schedule", "saves"), [(None, None), (TWO_STAGES, 6_000_000 // 8)])
+def test_a_straggler_of_a_stage_saves_no_more_than_leads_to_the_longest_stage(schedule: Schedule | None, saves: int | None) -> None:
+    """The other stage works longer than the straggler: of one micro-batch, which fills the pipeline, it is waited for."""
+    (found,) = judged([*stage_of_four(1, "embedding", 0, 20_000_000), *stage_of_four(None, "loss", 4, 5_000_000)], schedule)
     assert (found.rank, found.cause, found.wait_ns, found.saves_ns) == (1, "slow_host", 6_000_000, saves)
 
 
 def test_stragglers_of_all_stages_that_have_one_cause_are_mended_together() -> None:
-    """Stage by stage one is late by as much: all of it is won, and what the other stage takes longer at both ends of the step."""
-    found = judged([*stage_of_four(1, "embedding", 0, 20_000_000), *stage_of_four(2, "loss", 4, 20_000_000)], 8)
-    assert [(one.rank, one.wait_ns, one.saves_ns) for one in found] == [(rank, 6_000_000, 6_000_000 + 1_500_000) for rank in (1, 6)]
+    """Stage by stage one is late by as much: (m + p - 1) / m of it is won, for the pipeline fills and drains too."""
+    found = judged([*stage_of_four(1, "embedding", 0, 20_000_000), *stage_of_four(2, "loss", 4, 20_000_000)], TWO_STAGES)
+    assert [(one.rank, one.wait_ns, one.saves_ns) for one in found] == [(rank, 6_000_000, 6_000_000 * 9 // 8) for rank in (1, 6)]
 
 
 def test_a_pair_that_ends_an_exchange_later_than_the_rest_is_late_by_its_slow_link() -> None:
@@ -457,7 +463,22 @@ def test_ranks_that_have_most_work_in_turn_are_uneven_and_not_slow(longest: list
     assert (found.rank, found.pattern, found.cause, found.bucket) == (None, "rotating", cause, bucket)
     assert found.longer_ns == 4_500_000
     assert found.wait_ns >= 10 * 380_000 * 3 // 4
+    assert found.saves_ns == pytest.approx(found.wait_ns * 3 / 4, abs=10), "evened out, one of four parts of it falls on the late one"
     assert "the longest of a step takes 4.500 ms more than the mean" in found.evidence
+
+
+def test_gpus_that_are_slow_in_turn_have_no_uneven_work() -> None:
+    """The rank that comes last in a step has 6 ms more attention there: kernels of one shape take 17 / 11 times as long."""
+    turns = [0, 1, 2, 3]
+    throttled = [
+        replace(one, in_steps=[{"attention": 17_000_000 if rank == turn else 11_000_000} for turn in turns])
+        for rank, one in enumerate(in_turn(turns))
+    ]
+    assert [one.cause for one in judged(throttled)] == ["more_work"]
+    paced = [replace(one, paces=[17 / 11 if rank == turn else 1.0 for turn in turns]) for rank, one in enumerate(throttled)]
+    (found,) = judged(paced)
+    assert (found.rank, found.pattern, found.cause, found.bucket, found.longer_ns) == (None, "rotating", "slow_gpu", None, 4_500_000)
+    assert "kernels of one shape take longer" in found.evidence
 
 
 def test_work_that_the_same_ranks_have_most_of_is_not_uneven_in_turn() -> None:
@@ -503,6 +524,30 @@ def test_a_slow_device_of_a_pipeline_is_named_though_no_transfer_is_matched(slow
         [(2, "slow_gpu", ("pipeline",), 21_000_000)] if slow else []
     )
     assert all("1.40 times" in one.evidence for one in found)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_stage_all_of_whose_devices_are_slow_is_named_and_one_with_more_layers_is_not(alike: bool) -> None:
+    """Ranks 2 and 3 work 12 ms longer than the other stage, in kernels that are 1.4 times as long, or in more of them."""
+    did = [
+        Did(
+            rank=rank,
+            lanes={},
+            step_ns=60_000_000,
+            bubble_ns=10_000_000 if rank > 1 else 22_000_000,
+            blocked_ns=10_000_000 if rank > 1 else 22_000_000,
+            compute_ns=42_000_000 if rank > 1 else 30_000_000,
+            work={"loss" if rank > 1 else "embedding": 1},
+            shapes=[("gemm", "dense_gemm", 140 if alike and rank > 1 else 100), ("norm", "norm", 28 if alike and rank > 1 else 20)],
+        )
+        for rank in range(4)
+    ]
+    schedule = replace(TWO_STAGES, of={rank: rank // 2 for rank in range(4)})
+    found = judged(did, schedule)
+    assert [(one.rank, one.alike, one.cause, one.saves_ns) for one in found] == (
+        [(2, (3,), "slow_gpu", 12_000_000)] if alike else []  # 12 ms longer than 30, whatever the other stage waits
+    )
+    assert judged(did) == (), "which ranks are a stage is not known"
 
 
 def test_the_lateness_goes_round() -> None:

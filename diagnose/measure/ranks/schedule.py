@@ -1,0 +1,164 @@
+"""How long a pipeline takes by what each stage has to do: its passes, worked off in Megatron-Core's order, 1F1B or interleaved."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import gcd
+from statistics import median_low
+
+from diagnose.job import Job
+from diagnose.knowledge.buckets import Buckets
+from diagnose.measure.ranks.members import Member
+from diagnose.measure.ranks.stages import PIPELINE, Stages, end_parts
+
+_SPLIT = 1 / 3  # of a pass forward and backward is forward, where phases are not told: backward computes two gradients
+_WAYS = 4  # transfers of a micro-batch through a stage: received and sent on, forward and backward
+
+Pass = tuple[bool, int, int]  # forward; micro-batch; chunk
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """`of`: by rank its stage, of `count`. `forward`: by stage, the share of its work that is forward. Micro-batches, chunks of a stage."""
+
+    count: int
+    of: Mapping[int, int]
+    forward: Mapping[int, float]
+    batches: int
+    virtual: int = 1
+
+    @property
+    def bubble_share(self) -> float:
+        """Of the step, with even stages.
+
+        With p stages, m micro-batches and v virtual stages the bubble is (p − 1) / (v · m) of the compute (Narayanan et al. 2021,
+        arXiv:2104.04473, section 2.2).
+        """
+        idle = (self.count - 1) / (self.virtual * self.batches)
+        return idle / (1 + idle)
+
+    def paces(self, own: Mapping[int, int], late: Collection[int]) -> dict[int, int]:
+        """By stage, what its step takes (ns) by its ranks' own times: the middle one's, or that of a late rank where it is longer.
+
+        A stage's exchanges and reductions wait for its late ranks. Of others a longer own time is waiting that no exchange showed.
+        """
+        mates: dict[int, list[int]] = defaultdict(list)
+        for rank in own.keys() & self.of.keys():
+            mates[self.of[rank]].append(rank)
+        return {
+            stage: max(median_low([own[rank] for rank in ranks]), *(own[rank] for rank in ranks if rank in late), 0)
+            for stage, ranks in mates.items()
+        }
+
+    def lasts(self, work: Mapping[int, int]) -> int | None:
+        """How long a step takes (ns) by the work of each stage per step (ns), transfers left aside; None unless all stages are told."""
+        if len(work) != self.count:
+            return None
+        ends: dict[Pass, float] = {}
+        orders = [_order(self.count, stage, self.batches, self.virtual) for stage in range(self.count)]
+        passes = self.batches * self.virtual
+        clocks, places = [0.0] * self.count, [0] * self.count
+        moved = True
+        while moved:
+            moved = False
+            for stage, order in enumerate(orders):
+                forward = self.forward.get(stage, _SPLIT)
+                while places[stage] < len(order):
+                    way, batch, chunk = order[places[stage]]
+                    depth = chunk * self.count + stage
+                    ready = _ready(ends, way=way, batch=batch, depth=depth, last=self.count * self.virtual - 1)
+                    if ready is None:
+                        break
+                    clocks[stage] = max(clocks[stage], ready) + work[stage] * (forward if way else 1 - forward) / passes
+                    ends[way, batch, depth] = clocks[stage]
+                    places[stage] += 1
+                    moved = True
+        return round(max(clocks))
+
+    def saves(self, before: Mapping[int, int], after: Mapping[int, int]) -> int | None:
+        """What a step wins where the stages' work changes; None where it can't be told."""
+        long, short = self.lasts(before), self.lasts(after)
+        return None if long is None or short is None else max(0, long - short)
+
+    def interleaved(self, work: Mapping[int, int]) -> int | None:
+        """What twice the chunks would win."""
+        long, short = self.lasts(work), replace(self, virtual=2 * self.virtual).lasts(work)
+        return None if long is None or short is None else max(0, long - short)
+
+
+def _ready(ends: Mapping[Pass, float], *, way: bool, batch: int, depth: int, last: int) -> float | None:
+    """When what a pass needs is there; None: not yet known."""
+    if way:
+        return 0 if depth == 0 else ends.get((True, batch, depth - 1))
+    return ends.get((True, batch, depth) if depth == last else (False, batch, depth + 1))
+
+
+def _order(stages: int, stage: int, batches: int, virtual: int) -> list[Pass]:
+    """The passes of one stage (Megatron-Core pipeline_parallel/schedules.py): interleaved, micro-batches go in groups of `stages`."""
+    group = stages if virtual > 1 else batches
+    table = [
+        (batch, chunk)
+        for first in range(0, batches, group)
+        for chunk in range(virtual)
+        for batch in range(first, min(first + group, batches))
+    ]
+    ahead = stages - stage - 1 if virtual == 1 else 2 * (stages - stage - 1) + (virtual - 1) * stages
+    ahead = len(table) if virtual > 1 and batches == stages else min(ahead, len(table))
+    forward = [(True, *one) for one in table]
+    backward = [(False, batch, virtual - 1 - chunk) for batch, chunk in table]
+    steady = [one for pair in zip(forward[ahead:], backward, strict=False) for one in pair]
+    return [*forward[:ahead], *steady, *backward[len(table) - ahead :]]
+
+
+def schedule_of(members: Sequence[Member], stages: Stages | None, job: Job | None, buckets: Buckets) -> Schedule | None:
+    """The pipeline's schedule, by the job or by what ran; None without a pipeline, or where nothing tells its micro-batches."""
+    if stages is None or stages.count < 2 or not stages.sending:
+        return None
+    batches = _positive(job, "num_microbatches") or _repeated(members, buckets)
+    if batches is None:
+        return None
+    virtual = _positive(job, "virtual_pipeline_model_parallel_size")
+    if virtual is None:
+        virtual = 1 if job is not None else _chunks(members, batches)
+    shares: dict[int, list[float]] = {}
+    for member in members:
+        if member.rank.rank in stages.of and (share := _forward(member)) is not None:
+            shares.setdefault(stages.of[member.rank.rank], []).append(share)
+    forward = {stage: median_low(own) for stage, own in shares.items()}
+    return Schedule(count=stages.count, of=stages.of, forward=forward, batches=batches, virtual=virtual)
+
+
+def _positive(job: Job | None, name: str) -> int | None:
+    """A setting of the job that counts something; None where it does not tell."""
+    found = job.get(name) if job is not None else None
+    return found if isinstance(found, int) and found > 0 else None
+
+
+def _repeated(members: Sequence[Member], buckets: Buckets) -> int | None:
+    """How often a step passes the parts of the model that one stage alone holds (embedding, loss): once for each micro-batch."""
+    counts = [
+        gcd(*(int(number) for number in member.device.usage.names.filter(bucket=part)["kernels"])) // len(member.steps)
+        for part in end_parts(buckets)
+        for member in members
+    ]
+    told = {often for often in counts if often}
+    return told.pop() if len(told) == 1 else None
+
+
+def _chunks(members: Sequence[Member], batches: int) -> int:
+    """Chunks of a stage, by the transfers of the one that has most: a micro-batch passes each at most four times."""
+    counts = []
+    for member in members:
+        lanes = [number for number, lane in enumerate(member.device.exchanges.lanes) if lane.kind == PIPELINE]
+        rows = member.device.exchanges.instances
+        counts.append(rows.filter(rows["lane"].is_in(lanes) & rows["index"].is_not_null()).height // len(member.steps))
+    return max(1, -(-max(counts) // (_WAYS * batches)))
+
+
+def _forward(member: Member) -> float | None:
+    """The share of its work that is forward; None where phases are not told."""
+    details = member.device.usage.details
+    sums = {phase: int(details.filter(phase=phase)["work_ns"].sum()) for phase in ("forward", "backward")}
+    return sums["forward"] / sum(sums.values()) if all(sums.values()) else None
