@@ -114,8 +114,8 @@ def _whole_first(work: pl.DataFrame, proposals: list[Anchored]) -> list[Anchored
     if not others or best.windows.height > 1:
         return proposals
     compute = work.select(pl.col("start").filter(_COMPUTES))
-    usual = _compute_counts(compute, others[0].windows).median() or 0
-    piece = int(_compute_counts(compute, best.windows)[0]) < WHOLE * usual  # type: ignore[operator]
+    usual = _compute_counts(compute, others[0].windows).median()
+    piece = isinstance(usual, float) and _compute_counts(compute, best.windows).sum() < WHOLE * usual
     return [*others, best] if piece else proposals
 
 
