@@ -218,6 +218,17 @@ def format_option(kind: str, about: str = "", *, besides: Sequence[str] = ()) ->
     return option("--format", type=click.Choice([*formats_for(kind), *besides]), default="text", help=f"{about}[default: text]")
 
 
+def verbose_option(more: str) -> Any:
+    """`-v`: how much more is printed."""
+    return option("-v", "--verbose", panel=USUAL, count=True, help=f"Print {more}.", before="color")
+
+
+def section_option(parts: str) -> Any:
+    """`--section`: parts of a report, such as these."""
+    told = f"Print this part alone: {parts} … Repeatable."
+    return option("--section", panel=USUAL, multiple=True, metavar="NAME", help=told, before="color")
+
+
 def output_option(kind: str) -> Any:
     """`-o`: files to write beside standard output, in the formats of this kind of document."""
     pages = sorted({*extensions_for(kind)} & {".html", ".json", ".md", ".txt"})
@@ -355,33 +366,15 @@ class Output(Group):
 class Detail(Group):
     """How much of a document is printed as text."""
 
-    verbose: int = option(
-        "-v", "--verbose", panel=USUAL, count=True, help="Print every finding too; -vv every table as well.", before="color"
-    )
-    sections: tuple[str, ...] = option(
-        "--section",
-        panel=USUAL,
-        multiple=True,
-        metavar="NAME",
-        help="Print this part alone: plan, findings, budget, buckets, ledger … Repeatable.",
-        before="color",
-    )
+    verbose: int = verbose_option("every finding too; -vv every table as well")
+    sections: tuple[str, ...] = section_option("plan, findings, budget, buckets, ledger")
 
 
 class Shown(Detail):
     """How much of a comparison or bisection is printed as text."""
 
-    verbose: int = option(
-        "-v", "--verbose", panel=USUAL, count=True, help="Print every table too, with all rows, notes and explanations.", before="color"
-    )
-    sections: tuple[str, ...] = option(
-        "--section",
-        panel=USUAL,
-        multiple=True,
-        metavar="NAME",
-        help="Print this part alone: changed, delta, kernels, overlap, notes … Repeatable.",
-        before="color",
-    )
+    verbose: int = verbose_option("every table too, with all rows, notes and explanations")
+    sections: tuple[str, ...] = section_option("changed, delta, kernels, overlap, notes")
 
 
 def output_of(kind: str) -> type[Output]:

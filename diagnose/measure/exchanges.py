@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +69,15 @@ class Exchanges:
         named = pl.Series("exchange", [lane.operation for lane in self.lanes], dtype=pl.String)
         return self.instances.select("op", named.gather(self.instances["lane"]))
 
+    def lanes_of(self, kind: str, shapes: Collection[str] | None = None) -> list[int]:
+        """The lanes of one kind, only of these shapes where they are given."""
+        return [number for number, lane in enumerate(self.lanes) if lane.kind == kind and (shapes is None or lane.shape in shapes)]
+
+    def in_steps(self, kind: str, shapes: Collection[str] | None = None) -> pl.DataFrame:
+        """The instances of such lanes in the steps, with their duration (ns), in order of start."""
+        ran = self.instances.filter(pl.col("index").is_not_null() & pl.col("lane").is_in(self.lanes_of(kind, shapes)))
+        return ran.with_columns((pl.col("end") - pl.col("start")).alias("ns"))
+
 
 def exchanges(
     work: pl.DataFrame,
@@ -83,12 +92,13 @@ def exchanges(
     """`work`: all operations, `inside`: those in steps, with index; both with class_id, name_id, payload_id, bucket, role, phase."""
     lanes, instances = _instances(work, windows, classes, trace, names, features)
     phases = inside.filter((pl.col("role") == "compute") & pl.col("phase").is_in(["forward", "backward"]))
+    blocking = found.pieces.filter(pl.col("cause") == "blocking").select("index", "start", "end", "op", "producer")
     return Exchanges(
         lanes=lanes,
         instances=instances,
         shapes=_shapes(inside, trace),
-        stage_waits=_stage_waits(found, work, windows, classes, phases),
-        stalls=_stalls(found, instances),
+        stage_waits=_stage_waits(blocking, work, windows, classes, phases),
+        stalls=_stalls(blocking, instances),
         has_phases=phases["phase"].n_unique() == 2,
     )
 
@@ -226,21 +236,20 @@ def _shapes(inside: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 # ------------------------------------------------------------------------------------------------ waiting for exchanges
 
 
-def _stalls(found: Stalls, instances: pl.DataFrame) -> pl.DataFrame:
-    """lane, ns: blocking by the exchanges of each lane, over all steps."""
-    pieces = found.pieces.filter(pl.col("cause") == "blocking").select(
-        pl.col("producer").alias("op"), (pl.col("end") - pl.col("start")).alias("ns")
-    )
-    return pieces.join(instances.select("op", "lane"), on="op").group_by("lane").agg(pl.col("ns").sum()).sort("lane")
+def _stalls(pieces: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
+    """lane, ns: blocking by the exchanges of each lane, over all steps. `pieces`: all that blocks (index, start, end, op, producer)."""
+    awaited = pieces.select(pl.col("producer").alias("op"), (pl.col("end") - pl.col("start")).alias("ns"))
+    return awaited.join(instances.select("op", "lane"), on="op").group_by("lane").agg(pl.col("ns").sum()).sort("lane")
 
 
-def _stage_waits(found: Stalls, work: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame, phases: pl.DataFrame) -> pl.DataFrame:
+def _stage_waits(
+    pieces: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame, phases: pl.DataFrame
+) -> pl.DataFrame:
     """Blocking by pipeline transfers, by the part of the step that it lies in, and by data-parallel exchanges after the last backward.
 
     What ends with an operation of the next step belongs to that step's warm-up, although it lies before its first operation.
     """
     of_class = pl.concat([pl.DataFrame({"kind": [None]}, schema={"kind": pl.String}), classes.sort("class_id").select("kind")])["kind"]
-    pieces = found.pieces.filter(pl.col("cause") == "blocking").select("index", "start", "end", "op", "producer")
     kind = of_class.gather(work["class_id"].gather(pieces["producer"]).cast(pl.Int64).fill_null(-1) + 1)
     backward = (
         phases.filter(pl.col("phase") == "backward")

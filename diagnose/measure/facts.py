@@ -401,7 +401,7 @@ SMALL_EXCHANGE = 0.1  # of the longest: what takes less moves counts, not tokens
 
 def _typical_length(one: DeviceMeasure, kind: CommKind) -> int | None:
     """Median length of an exchange of this kind that moves more than counts, ns."""
-    own = [number for number, lane in enumerate(one.exchanges.lanes) if lane.kind == kind]
+    own = one.exchanges.lanes_of(kind)
     instances = one.exchanges.instances.filter(pl.col("lane").is_in(own))
     lengths = (instances["end"] - instances["start"]).to_list()
     least = SMALL_EXCHANGE * max(lengths, default=0)
@@ -412,31 +412,23 @@ _REDUCTIONS = ("all_reduce", "reduce_scatter")
 _REDUCING = (*_REDUCTIONS, "all_gather")
 
 
-def _in_steps(one: DeviceMeasure, kind: str, shapes: Collection[str] | None = None) -> pl.DataFrame:
-    """The transport of one kind in the steps, only of these shapes where they are given, with its duration (ns), in order of start."""
-    lanes = [number for number, lane in enumerate(one.exchanges.lanes) if lane.kind == kind and (shapes is None or lane.shape in shapes)]
-    ran = one.exchanges.instances.filter(pl.col("index").is_not_null() & pl.col("lane").is_in(lanes))
-    return ran.with_columns((pl.col("end") - pl.col("start")).alias("ns"))
-
-
 def _shape_share(one: DeviceMeasure, kind: str, shapes: Collection[str]) -> float | None:
     """Share of the time of transport of one kind in exchanges of these shapes; None where none of the kind ran in the steps."""
-    return _share(int(_in_steps(one, kind, shapes)["ns"].sum()), int(_in_steps(one, kind)["ns"].sum()))
+    return _share(int(one.exchanges.in_steps(kind, shapes)["ns"].sum()), int(one.exchanges.in_steps(kind)["ns"].sum()))
 
 
 def _gathers_awaited(one: DeviceMeasure, kind: CommKind) -> int | None:
     """How long compute is stalled on all-gathers of one kind, ns per step; None where the name of what it awaits does not tell."""
-    own = {number: lane for number, lane in enumerate(one.exchanges.lanes) if lane.kind == kind}
-    stalls = one.exchanges.stalls.filter(pl.col("lane").is_in(list(own)))
-    if any(own[lane].operation == OTHER.id for lane in stalls["lane"]):
+    stalls, lanes = one.exchanges.stalls, one.exchanges.lanes
+    if any(lanes[lane].operation == OTHER.id for lane in stalls.filter(pl.col("lane").is_in(one.exchanges.lanes_of(kind)))["lane"]):
         return None
-    gathers = [number for number, lane in own.items() if lane.shape == "all_gather"]
-    return int(stalls.filter(pl.col("lane").is_in(gathers))["ns"].sum()) // max(one.budget.per_step.height, 1)
+    gathers = stalls.filter(pl.col("lane").is_in(one.exchanges.lanes_of(kind, ("all_gather",))))
+    return int(gathers["ns"].sum()) // max(one.budget.per_step.height, 1)
 
 
 def _narrow_share(one: DeviceMeasure) -> float | None:
     """Share of the time of data-parallel reductions in elements of 16 bits or fewer; None where less than half of it tells its elements."""
-    ran = _in_steps(one, "data", _REDUCTIONS)
+    ran = one.exchanges.in_steps("data", _REDUCTIONS)
     told = int(ran.filter(pl.col("item").is_not_null())["ns"].sum())
     return _share(int(ran.filter(pl.col("item") <= 2)["ns"].sum()), told) if 2 * told >= int(ran["ns"].sum()) else None
 
@@ -450,7 +442,9 @@ def _uneven_ns(one: DeviceMeasure, kind: str) -> int | None:
 
     Bytes and links are the same, so a rank came late. None where sizes were not recorded, or none came back often enough.
     """
-    equal = _in_steps(one, kind).filter(pl.col("bytes") > 0).with_columns(pl.col("ns").median().over("lane", "bytes").alias("usual"))
+    equal = (
+        one.exchanges.in_steps(kind).filter(pl.col("bytes") > 0).with_columns(pl.col("ns").median().over("lane", "bytes").alias("usual"))
+    )
     equal = equal.filter(pl.len().over("lane", "bytes") >= _EQUAL)
     if equal.is_empty():
         return None
@@ -467,7 +461,7 @@ def _gradient_rounds(one: DeviceMeasure) -> int | None:
     Layers that are recomputed between the reductions of one backward pass are far less than a forward pass each.
     """
     whole = [number for number, lane in enumerate(one.exchanges.lanes) if lane.shape == "all_reduce"]
-    ran = _in_steps(one, "data", _REDUCTIONS)
+    ran = one.exchanges.in_steps("data", _REDUCTIONS)
     large = ran.filter(pl.col("ns") >= SMALL_EXCHANGE * pl.col("ns").max()).filter(pl.col("lane").is_in(whole))
     if large.is_empty():
         return 0
@@ -487,8 +481,8 @@ def _statistics_share(one: DeviceMeasure) -> float | None:
     Such are small; where sizes are not recorded, the optimizer launches them: gradients are reduced before it begins.
     """
     small = pl.coalesce(pl.col("bytes") <= _STATISTICS_BYTES, pl.col("phase") == OPTIMIZER).fill_null(value=False)
-    statistics = _in_steps(one, "other", ("all_reduce",)).filter(small)
-    return _share(int(statistics["ns"].sum()), int(_in_steps(one, "other")["ns"].sum()))
+    statistics = one.exchanges.in_steps("other", ("all_reduce",)).filter(small)
+    return _share(int(statistics["ns"].sum()), int(one.exchanges.in_steps("other")["ns"].sum()))
 
 
 def brief(name: str) -> str:

@@ -18,6 +18,13 @@ KNOWN = 0.5  # share of compute whose shapes run in every third: else the steps 
 _SHAPE = ["name_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 
 
+def _kernels(inside: pl.DataFrame, uneven: Collection[str]) -> pl.DataFrame:
+    """index, shape, ns, uneven: the kernels of compute in the steps."""
+    return inside.filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel")).select(
+        "index", *_SHAPE, (pl.col("end") - pl.col("start")).alias("ns"), pl.col("bucket").is_in(list(uneven)).alias("uneven")
+    )
+
+
 def slowing(inside: pl.DataFrame, windows: pl.DataFrame, uneven: Collection[str]) -> pl.DataFrame:
     """index, slowed_ns: what the compute of each step takes longer than in the first third of the steps; 0 where it does not get slower.
 
@@ -29,12 +36,7 @@ def slowing(inside: pl.DataFrame, windows: pl.DataFrame, uneven: Collection[str]
     if len(steps) < LEAST_STEPS:
         return nothing
     place = pl.int_range(len(steps), eager=True) * 3 // len(steps)
-    compute = inside.filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel")).select(
-        "index",
-        *_SHAPE,
-        (pl.col("end") - pl.col("start")).alias("ns"),
-        pl.col("bucket").is_in(list(uneven)).alias("uneven"),
-    )
+    compute = _kernels(inside, uneven)
     steady = compute.filter(~pl.col("uneven")).join(pl.DataFrame({"index": steps, "third": place}), on="index")
     usual = (
         steady.group_by(_SHAPE)
@@ -62,9 +64,7 @@ def paces(inside: pl.DataFrame, windows: pl.DataFrame, uneven: Collection[str]) 
 
     Arguments as for `slowing`.
     """
-    compute = inside.filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel")).select(
-        "index", *_SHAPE, (pl.col("end") - pl.col("start")).alias("ns"), pl.col("bucket").is_in(list(uneven)).alias("uneven")
-    )
+    compute = _kernels(inside, uneven)
     steady = compute.filter(~pl.col("uneven")).group_by("index", *_SHAPE).agg(pl.col("ns").median().alias("median"), pl.col("ns").sum())
     usual = pl.col("median").quantile(0.25, "lower").over(_SHAPE)
     told = (

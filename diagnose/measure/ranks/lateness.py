@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean, median_low
 
 import polars as pl
@@ -71,14 +72,15 @@ class Background:
         """What a member surely transfers, ns per step."""
         return self.own[place].transfer_ns if self.transfers is None else self.transfers[place]
 
+    @cached_property
+    def _stages(self) -> Mapping[int, int | None]:
+        """By place, a member's stage; empty where the schedule is not known."""
+        return {} if self.schedule is None else {member.place: self.schedule.of.get(member.rank.rank) for member in self.members}
+
     def likes(self, place: int, fallback: Sequence[Member]) -> list[int]:
         """Places of the other members of the same like group and stage; those of `fallback` where it is alone in it."""
-        stages = {} if self.schedule is None else {member.place: self.schedule.of.get(member.rank.rank) for member in self.members}
-        found = [
-            other
-            for other, group in self.alike.items()
-            if group == self.alike[place] and stages.get(other) == stages.get(place) and other != place
-        ]
+        mine = self.alike[place], self._stages.get(place)
+        found = [other for other, group in self.alike.items() if (group, self._stages.get(other)) == mine and other != place]
         return found or [member.place for member in fallback]
 
 

@@ -79,13 +79,16 @@ class Schedule:
 
     def saves(self, before: Mapping[int, int], after: Mapping[int, int]) -> int | None:
         """What a step wins where the stages' work changes; None where it can't be told."""
-        long, short = self.lasts(before), self.lasts(after)
-        return None if long is None or short is None else max(0, long - short)
+        return _won(self.lasts(before), self.lasts(after))
 
     def interleaved(self, work: Mapping[int, int]) -> int | None:
         """What twice the chunks would win."""
-        long, short = self.lasts(work), replace(self, virtual=2 * self.virtual).lasts(work)
-        return None if long is None or short is None else max(0, long - short)
+        return _won(self.lasts(work), replace(self, virtual=2 * self.virtual).lasts(work))
+
+
+def _won(before: int | None, after: int | None) -> int | None:
+    """How much shorter it becomes; None where either is not told."""
+    return None if before is None or after is None else max(0, before - after)
 
 
 def _ready(ends: Mapping[Pass, float], *, way: bool, batch: int, depth: int, last: int) -> float | None:
@@ -149,11 +152,7 @@ def _repeated(members: Sequence[Member], buckets: Buckets) -> int | None:
 
 def _chunks(members: Sequence[Member], batches: int) -> int:
     """Chunks of a stage, by the transfers of the one that has most: a micro-batch passes each at most four times."""
-    counts = []
-    for member in members:
-        lanes = [number for number, lane in enumerate(member.device.exchanges.lanes) if lane.kind == PIPELINE]
-        rows = member.device.exchanges.instances
-        counts.append(rows.filter(rows["lane"].is_in(lanes) & rows["index"].is_not_null()).height // len(member.steps))
+    counts = [member.device.exchanges.in_steps(PIPELINE).height // len(member.steps) for member in members]
     return max(1, -(-max(counts) // (_WAYS * batches)))
 
 
