@@ -15,7 +15,8 @@ step (layers × micro-batches), each averaged over the steps, so that it shows h
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any
 
 import polars as pl
@@ -30,6 +31,7 @@ _GATE, _PERMUTE, _TO, _EXPERTS, _BACK, _UNPERMUTE = MOE_PARTS
 _BEFORE = {_GATE: _GATE, "packing": _PERMUTE, "transport": _TO, _EXPERTS: _EXPERTS}
 _AFTER = {_GATE: _GATE, "packing": _UNPERMUTE, "transport": _BACK, _EXPERTS: _EXPERTS}
 _MIRROR = {_PERMUTE: _UNPERMUTE, _TO: _BACK, _BACK: _TO, _UNPERMUTE: _PERMUTE}
+_Row = tuple[int, int, str, int]  # an operation: start, end, sort, index of its step
 
 
 def moe_layer(inside: pl.DataFrame, classes: pl.DataFrame) -> tuple[LayerPass, ...]:
@@ -63,38 +65,38 @@ def moe_layer(inside: pl.DataFrame, classes: pl.DataFrame) -> tuple[LayerPass, .
     for name in ("forward", "recompute", "backward", None):
         mine = phased.filter(pl.col("phase").eq_missing(pl.lit(name, dtype=pl.String)))
         most = found[0].passes if name == "backward" and found else None
-        passes = [_passes(one, most) for (_,), one in mine.group_by("index", maintain_order=True)]
-        if whole := [one for one in passes if one is not None]:
-            found.append(_mean(pl.concat(whole), name, solo))
+        steps = groupby(mine.select("start", "end", "sort", "index").iter_rows(), key=itemgetter(3))
+        placed = [one for _, rows in steps for one in _passes(list(rows), most)]
+        number = pl.Series("pass", [place for place, _ in placed], dtype=pl.Int64)
+        passed = mine.with_columns(number, pl.Series("part", [part for _, part in placed], dtype=pl.String)).filter(number.is_not_null())
+        if not passed.is_empty():
+            found.append(_mean(passed, name, solo))
     return tuple(found)
 
 
-def _passes(ops: pl.DataFrame, most: int | None) -> pl.DataFrame | None:
-    """The operations of one step and phase with the number of their pass (`pass`) and their `part`; None where no experts ran.
+def _passes(rows: list[_Row], most: int | None) -> list[tuple[int | None, str | None]]:
+    """Of each operation of one step and phase the number of its pass and its part; (None, None) of all where no experts ran.
 
     `most`: passes that the step can have, where that is known. Expert GEMMs in more runs are weight gradients that were put off.
     """
-    rows = list(ops.select("start", "end", "sort").iter_rows())
     runs = list(_runs(rows))
     if not runs:
-        return None
+        return [(None, None)] * len(rows)
     if most and len(runs) > most:
         runs = _as_exchanged(rows, runs, most)
     cuts = [0, *(_longest_pause(rows, last + 1, first) for (_, last), (first, _) in pairwise(runs)), len(rows)]
-    number, part = [], []
-    for place, (first, _) in enumerate(runs):
-        for row in range(cuts[place], cuts[place + 1]):
-            kind = rows[row][2]
-            number.append(place)
-            part.append((_BEFORE if row < first else _AFTER)[kind])
-    return ops.with_columns(pl.Series("pass", number, dtype=pl.Int64), pl.Series("part", part, dtype=pl.String))
+    return [
+        (place, (_BEFORE if row < first else _AFTER)[rows[row][2]])
+        for place, (first, _) in enumerate(runs)
+        for row in range(cuts[place], cuts[place + 1])
+    ]
 
 
-def _runs(rows: list[tuple[int, int, str]]) -> Iterator[tuple[int, int]]:
+def _runs(rows: list[_Row]) -> Iterator[tuple[int, int]]:
     """First and last row of the experts of each pass: tokens were packed or exchanged before the next one's."""
     first = last = -1
     between = False
-    for place, (_, _, kind) in enumerate(rows):
+    for place, (_, _, kind, _) in enumerate(rows):
         if kind != _EXPERTS:
             between = between or (last >= 0 and kind != _GATE)
             continue
@@ -106,10 +108,10 @@ def _runs(rows: list[tuple[int, int, str]]) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
-def _as_exchanged(rows: list[tuple[int, int, str]], runs: list[tuple[int, int]], passes: int) -> list[tuple[int, int]]:
+def _as_exchanged(rows: list[_Row], runs: list[tuple[int, int]], passes: int) -> list[tuple[int, int]]:
     """Runs joined to so many passes: one ends when as many exchanges have begun as belong to one."""
     exchanged = [0]
-    for _, _, kind in rows:
+    for _, _, kind, _ in rows:
         exchanged.append(exchanged[-1] + (kind == "transport"))
     share = exchanged[-1] / passes
     joined = [runs[0]]
@@ -121,7 +123,7 @@ def _as_exchanged(rows: list[tuple[int, int, str]], runs: list[tuple[int, int]],
     return joined
 
 
-def _longest_pause(rows: list[tuple[int, int, str]], begin: int, end: int) -> int:
+def _longest_pause(rows: list[_Row], begin: int, end: int) -> int:
     """The row behind the longest pause between the rows `begin` - 1 … `end`."""
     reach, best, longest = rows[begin - 1][1], begin, -1
     for place in range(begin, end + 1):

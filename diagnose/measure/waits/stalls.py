@@ -566,6 +566,7 @@ def _restarts(
         .group_by("index", "op")
         .agg(pl.col("end").max().alias("freed"), pl.col("ns").sum().alias("held_ns"), pl.col("began").min())
     )
+    pieces = pieces.filter(pl.col("op").is_in(held["op"].implode()))
     if awaited:
         gaps = pieces.group_by("index", "op").agg(pl.col("start").min().alias("begins"))
         held = held.join(gaps, on=["index", "op"], how="left", nulls_equal=True).with_columns(
