@@ -37,6 +37,8 @@ SAMPLE = 0.25  # this project's choice: from this share of compute beside transp
 _SHAPE = ("name_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _BETWEEN = (*_SHAPE, "before", "after")  # the kernels of compute that begin next before and after it, on any stream
 _AMONG = (*_BETWEEN, "before_that", "after_that")  # and the ones next to these
+_SHARE = pl.col("beside") / pl.col("length")
+_APART = {"alone": _SHARE <= ALONE, "beside": _SHARE >= BESIDE}
 
 
 def contention(known: pl.DataFrame, windows: pl.DataFrame, together: pl.Series) -> pl.DataFrame:
@@ -114,7 +116,7 @@ def compared(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     `inside`: the operations in the steps, with index; `work`: all operations.
     """
     ran = _ran(inside, work)
-    alike = _alike(ran, _BETWEEN, _AMONG)
+    alike = _alike(_comparable(ran), _BETWEEN, _AMONG)
     closely = _rates(alike, _BETWEEN)
     by_shape = _rates(_alike(alike, _SHAPE, _BETWEEN), _SHAPE).join(closely, on=_SHAPE, how="anti").rename({"rate": "by_shape"})
     beside = ran.filter(pl.col("beside") > 0)
@@ -123,36 +125,37 @@ def compared(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     return beside.select("index", "op", "beside", pl.coalesce("rate", "by_shape"))
 
 
+def _comparable(ran: pl.DataFrame) -> pl.DataFrame:
+    """The kernels whose names ran both alone and beside transport: all that can be compared, often few of many."""
+    found = ran.group_by("name_id").agg(where.any().alias(name) for name, where in _APART.items())
+    return ran.filter(pl.col("name_id").is_in(found.filter(pl.all_horizontal(*_APART))["name_id"].implode()))
+
+
 def _alike(ran: pl.DataFrame, same: Sequence[str], closer: Sequence[str]) -> pl.DataFrame:
     """The kernels without those that are the same, some alone and some beside transport, and unlike where one looks closer.
 
     A persistent kernel has one grid for products of every size: which one ran its place in the layer alone tells.
     """
-    share = pl.col("beside") / pl.col("length")
-    alone, beside = share <= ALONE, share >= BESIDE
+    alone, beside = _APART.values()
     known = alone.any().over(closer).filter(beside).mean().over(same)
     return ran.filter(~(alone.any().over(same) & (known < MOST)).fill_null(value=False))
 
 
 def _rates(ran: pl.DataFrame, same: Sequence[str]) -> pl.DataFrame:
     """By `same`: which share of its time beside transport a kernel loses there (negative: it ran faster); shapes that can be compared."""
-    share = pl.col("beside") / pl.col("length")
-    if not ran.select((share >= BESIDE).any()).item():
-        ran = ran.clear()
-    apart = {"alone": share <= ALONE, "beside": share >= BESIDE}
     length = pl.col("length").cast(pl.Float64)
     grouped = (
         ran.filter(pl.all_horizontal(pl.col(name).is_not_null() for name in _SHAPE))
         .group_by(same)
         .agg(
-            *(where.sum().alias(f"{name}_n") for name, where in apart.items()),
-            *(length.filter(where).median().alias(f"{name}_median") for name, where in apart.items()),
+            *(where.sum().alias(f"{name}_n") for name, where in _APART.items()),
+            *(length.filter(where).median().alias(f"{name}_median") for name, where in _APART.items()),
             *(
                 (length.filter(where).quantile(0.75) - length.filter(where).quantile(0.25)).alias(f"{name}_half")
-                for name, where in apart.items()
+                for name, where in _APART.items()
             ),
-            share.filter(apart["beside"]).median().alias("share"),
-            length.filter(apart["beside"]).quantile(0.1).alias("fastest"),
+            _SHARE.filter(_APART["beside"]).median().alias("share"),
+            length.filter(_APART["beside"]).quantile(0.1).alias("fastest"),
         )
     )
     fewer = pl.min_horizontal("alone_n", "beside_n")
@@ -165,6 +168,6 @@ def _rates(ran: pl.DataFrame, same: Sequence[str]) -> pl.DataFrame:
     even = (slower <= -FASTER * pl.col("alone_median")) | (pl.col("fastest") - pl.col("alone_median") >= EVEN * slower)
     rate = (slower / (pl.col("beside_median") * pl.col("share"))).alias("rate")
     found = grouped.filter((fewer >= OF_ONE_SHAPE) & alike & even).with_columns(rate).filter(pl.col("rate").is_between(FASTER, SLOWER))
-    if min(int(found[f"{name}_n"].sum()) for name in apart) < AT_LEAST:
+    if min(int(found[f"{name}_n"].sum()) for name in _APART) < AT_LEAST:
         found = found.clear()
     return found.select(*same, "rate")
