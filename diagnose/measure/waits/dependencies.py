@@ -345,18 +345,21 @@ def _with_inferred(found: pl.DataFrame, consumers: pl.DataFrame, known: Dependen
 
 def _from_times(consumers: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
     """For each consumer the candidate that times suggest: guess, guess_end (null: none)."""
-    start, issued = consumers["start"], consumers["issued"]
-    newest = candidates["guess_end"].search_sorted(start, side="right").cast(pl.Int64) - 1
-    guesses = pl.DataFrame({"guess": [None], "guess_end": [None]}, schema={"guess": candidates.schema["guess"], "guess_end": pl.Int64})
-    guesses = guesses.select(pl.all().gather([0] * len(start))) if len(start) else guesses.clear()
-    for back in range(TRIED):
-        place = newest - back
-        tried = candidates.select(pl.all().gather(pl.select(pl.when(place >= 0).then(place)).to_series()))
-        fits = (
-            (tried["guess_end"] >= start - INFERENCE_REACH_NS) & (tried["guess_issued"] <= issued) & (tried["guess"] != consumers["op"])
-        ).fill_null(value=False)
-        open_ = guesses["guess"].is_null() & fits
-        guesses = guesses.with_columns(
-            pl.when(open_).then(tried[name]).otherwise(guesses[name]).alias(name) for name in ("guess", "guess_end")
-        )
-    return guesses
+    newest = candidates["guess_end"].search_sorted(consumers["start"], side="right").cast(pl.Int64)
+    asked = consumers.select("op", "start", "issued").with_row_index("row").with_columns(newest.alias("place"))
+    # candidates come in order of their ends: where one ends too early, all before it do
+    near = pl.col("guess_end") >= pl.col("start") - INFERENCE_REACH_NS
+    fits = ((pl.col("guess_issued") <= pl.col("issued")) & (pl.col("guess") != pl.col("op"))).fill_null(value=False)
+    found = []
+    for _ in range(TRIED):
+        asked = asked.select("row", "op", "start", "issued", pl.col("place") - 1).filter(pl.col("place") >= 0)
+        asked = asked.hstack(candidates.select(pl.all().gather(asked["place"]))).filter(near)
+        found.append(asked.filter(fits).select("row", "guess", "guess_end"))
+        asked = asked.filter(~fits)
+        if asked.is_empty():
+            break
+    guesses = pl.concat(found)
+    return pl.DataFrame(
+        pl.repeat(None, consumers.height, dtype=column.dtype, eager=True).alias(column.name).scatter(guesses["row"], column)
+        for column in guesses.drop("row").get_columns()
+    )
