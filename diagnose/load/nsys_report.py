@@ -8,6 +8,9 @@ import shlex
 import shutil
 import signal
 import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,17 +74,37 @@ def _run(arguments: list[str], workdir: Path, timeout_s: float) -> tuple[int, st
     The output goes through a file: a helper that the program leaves running would keep a pipe open.
     """
     log = workdir / "nsys.log"
+    process: subprocess.Popen[bytes] | None = None
     with log.open("wb") as output:
-        process = subprocess.Popen(  # noqa: S603  # an argument list, no shell; the program is the user's own nsys
-            arguments, cwd=workdir, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
         try:
+            with _uninterrupted():
+                process = subprocess.Popen(  # noqa: S603  # an argument list, no shell; the program is the user's own nsys
+                    arguments, cwd=workdir, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                )
             status = process.wait(timeout=timeout_s)
         except BaseException:
-            _stop(process)
+            if process is not None:
+                _stop(process)
             raise
     with log.open("rb") as output:
         return status, output.read(_MAX_OUTPUT).decode(errors="replace")
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C and other signals that end this program come after the block: what it was just starting would run on, known to nobody."""
+    came: list[int] = []
+    ours = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP] if threading.current_thread() is threading.main_thread() else []
+    before = {number: handler for number in ours if callable(handler := signal.getsignal(number))}
+    for number in before:
+        signal.signal(number, lambda one, _: came.append(one))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for one in came:
+        signal.raise_signal(one)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from diagnose.load import nsys_report, nsys_sqlite
 from diagnose.load.conform import conform
 from diagnose.load.readers import sniff
 from tests.builders.nsys_db import basic
+from tests.builders.processes import gone
 from tests.load.test_files import pqtdir
 
 VERSION = 'if [ "$1" = --version ]; then echo "NVIDIA Nsight Systems version 2024.2.3.38-242334140272v0"; exit 0; fi\n'
@@ -113,11 +115,25 @@ def test_an_export_that_never_ends_is_stopped_with_all_its_processes(tmp_path: P
     with pytest.raises(InputError, match="did not finish"):
         nsys_report.resolve(report(tmp_path), nsys=nsys, workdir=work, timeout_s=3.0)
     assert time.monotonic() - began < 900, "it waited for the export"
-    pid = int(child.read_text())
-    deadline = time.monotonic() + 300
-    while _runs(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not _runs(pid)
+    assert gone(int(child.read_text()))
+
+
+def test_a_signal_that_comes_while_nsys_is_being_started_leaves_none_behind(
+    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            started.append(self.pid)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        nsys_report.resolve(report(tmp_path), nsys=program(tmp_path, "sleep 3600\n"), workdir=work)
+    assert len(started) == 1
+    assert gone(started[0])
 
 
 def test_a_program_that_is_stopped_takes_what_it_started_along() -> None:
@@ -127,22 +143,11 @@ def test_a_program_that_is_stopped_takes_what_it_started_along() -> None:
         started = int(process.stdout.readline())
         nsys_report._stop(process)
         assert process.poll() == -signal.SIGTERM
-        deadline = time.monotonic() + 60
-        while _runs(started) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert not _runs(started)
+        assert gone(started)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-
-
-def _runs(pid: int) -> bool:
-    """True while the process exists and is not just waiting to be collected."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_an_nsys_that_cannot_be_run_is_told(tmp_path: Path, work: Path) -> None:
