@@ -277,11 +277,15 @@ def _collapsed(text: str, depths: Sequence[int], depth: int) -> str:
 
 
 def adding_up(values: Sequence[float], whole: float, digits: int = 1) -> list[str]:
-    """Values with `digits` decimals that add up to `whole` as printed: what rounding leaves goes to the last ones."""
+    """Values with `digits` decimals that add up to `whole` as printed, none off by a unit of the last.
+
+    What rounding leaves goes to the last ones that were rounded the other way, first to those that do not become zero.
+    """
     unit = 10**digits
     pieces = [round(value * unit) for value in values]
     left = round(whole * unit) - sum(pieces)
-    for place in range(len(pieces) - 1, -1, -1):
-        change = min(max(left, -1), 1) if pieces[place] or left > 0 else 0
-        pieces[place], left = pieces[place] + change, left - change
+    change = 1 if left > 0 else -1
+    other_way = [place for place in reversed(range(len(pieces))) if (values[place] * unit - pieces[place]) * change > 0]
+    for place in sorted(other_way, key=lambda place: pieces[place] + change == 0)[: abs(left)]:
+        pieces[place] += change
     return [f"{piece / unit:,.{digits}f}" for piece in pieces]
