@@ -54,18 +54,27 @@ def scale(ns: float | None) -> tuple[str, float]:
 
 
 def time(ns: float | None) -> str:
-    """A time with the unit that suits it, with one decimal; "not measured" where it was not."""
+    """A time with the unit that suits it; "not measured" where it was not."""
     if ns is None:
         return NOT_MEASURED
     unit, length = scale(ns)
-    return f"{ns / length:,.{0 if unit == 'ns' else 1}f} {unit}"
+    return f"{ns / length:,.{decimals(ns)}f} {unit}"
+
+
+def decimals(ns: float) -> int:
+    """How many decimals a time has in the unit that suits it: one, below one of that unit three."""
+    unit, length = scale(ns)
+    return 0 if unit == "ns" else 3 if 0 < abs(ns) < length else 1
 
 
 def forecast(ns: int, span: Span) -> str:
-    """A time of a forecast in the unit of the step as it is now: tenths where its range is narrower than one unit or the time is short."""
+    """A time of a forecast in the unit of the step as it is now: tenths where its range is narrower than one unit or the time is short.
+
+    Of a step shorter than one unit hundredths.
+    """
     unit, length = scale(span.now)
     wide = span.high - span.low >= length and span.likely >= SHORT * length
-    return f"{ns / length:,.{0 if wide else 1}f} {unit}"
+    return f"{ns / length:,.{2 if span.now < length else 0 if wide else 1}f} {unit}"
 
 
 def between(span: Span) -> str:

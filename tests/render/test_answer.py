@@ -22,6 +22,7 @@ from diagnose.document.diagnosis import (
     StepForecast,
     decode,
 )
+from diagnose.document.forecast import Span
 from diagnose.errors import InputError
 from diagnose.model.ledger import CODES
 from diagnose.model.vocabulary import CAPTURE
@@ -202,9 +203,15 @@ def test_a_setting_that_is_told_twice_is_written_once_as_a_value() -> None:
     assert [one.text for one in settings(told)] == ["export N=8"]
 
 
+def test_forecasts_of_short_steps_are_no_coarser_than_what_they_tell() -> None:
+    """0.3 ms → 0.2 ms (0.2) was said of these."""
+    short = Span(now=263_000, low=148_000, likely=171_000, high=194_000)
+    assert (units.forecast(short.likely, short), units.between(short)) == ("0.17 ms", "0.15–0.19 ms")
+
+
 def test_times_are_told_in_the_unit_that_suits_them() -> None:
-    assert [units.time(ns) for ns in (20, 4_310, 99_000, 100_000, 117_499_972, 2_500_000_000, 240_000_000_000, None)] == [
-        "20 ns", "4.3 µs", "99.0 µs", "0.1 ms", "117.5 ms", "2,500.0 ms", "240.0 s", "not measured",
+    assert [units.time(ns) for ns in (20, 4_310, 99_000, 100_000, 263_400, 117_499_972, 2_500_000_000, 240_000_000_000, None)] == [
+        "20 ns", "4.3 µs", "99.0 µs", "0.100 ms", "0.263 ms", "117.5 ms", "2,500.0 ms", "240.0 s", "not measured",
     ]  # fmt: skip
 
 

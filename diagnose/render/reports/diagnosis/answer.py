@@ -129,10 +129,11 @@ def step_time(document: Diagnosis) -> str:
     if document.steps.n < 2:
         return f"step {units.time(mean)} (1 step)"
     unit, length = units.scale(mean)
-    low, high = ("–" if end is None else f"{end / length:,.1f}" for end in (spread.min, spread.max))
+    digits = units.decimals(mean)
+    low, high = ("–" if end is None else f"{end / length:,.{digits}f}" for end in (spread.min, spread.max))
     apart = spread.median is not None and abs(mean - spread.median) > story.MEAN_APART * spread.median
-    middle = f", median {spread.median / length:,.1f}" if apart and spread.median is not None else ""
-    return f"step {mean / length:,.1f} {unit} (mean of {document.steps.n}, {low}–{high}{middle})"
+    middle = f", median {spread.median / length:,.{digits}f}" if apart and spread.median is not None else ""
+    return f"step {mean / length:,.{digits}f} {unit} (mean of {document.steps.n}, {low}–{high}{middle})"
 
 
 # --- the verdict --------------------------------------------------------------------------------------------------------
