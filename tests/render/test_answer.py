@@ -519,6 +519,9 @@ def test_what_one_rank_can_not_tell_of_communication_goes_before_what_the_profil
     alone = next(place for place, text in enumerate(said) if text.startswith("One of 16 ranks was captured"))
     assert alone < said.index("The profiler slowed this run.")
     assert sum("profiler" in text for text in said) == 1
+    moved = demo.facts | {"transport_bus_bytes": Fact(value=2_600_000_000, unit="bytes", status="measured")}
+    fast = answer.remarks(structs.replace(demo, facts=moved, ranks=None)).texts
+    assert "looks like slow communication (its large collectives: 2.6 GB/s of bus bandwidth, waiting included)." in fast[alone]
 
 
 @for_each(

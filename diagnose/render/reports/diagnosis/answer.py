@@ -614,8 +614,8 @@ def _remarks(document: Diagnosis) -> Iterator[str]:
     if alone and known is not None and any(row.blocking_ns for row in document.communication):
         which = ", ".join(map(str, _wanted_ranks(known.rank or 0, known.gpus or 2, _stages(document))))
         yield (
-            f"One of {known.gpus} ranks was captured: waiting for a straggler looks like slow communication. Capture ranks {which} "
-            "in the same steps and pass the folder."
+            f"One of {known.gpus} ranks was captured: waiting for a straggler looks like slow communication{_speed(document)}. "
+            f"Capture ranks {which} in the same steps and pass the folder."
         )
     for finding in document.findings:
         if finding.wall == CAPTURE:
@@ -623,6 +623,13 @@ def _remarks(document: Diagnosis) -> Iterator[str]:
     first = next((one for one in document.findings if one.wall != CAPTURE and one.bound_ns), None)
     if first is not None and first.wrong_when and not alone and document.verdict.dominant_wall is not None:
         yield f"{capitalised(first.name)}: not this if {in_sentence(first.wrong_when)}"
+
+
+def _speed(document: Diagnosis) -> str:
+    """How fast the collectives move, where the trace tells their sizes: far below the links it is no network that holds them up."""
+    moved = document.facts.get("transport_bus_bytes")
+    told = None if moved is None else moved.value
+    return f" (its large collectives: {told / 1e9:,.1f} GB/s of bus bandwidth, waiting included)" if isinstance(told, int) else ""
 
 
 def _stages(document: Diagnosis) -> int:
