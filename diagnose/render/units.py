@@ -288,13 +288,16 @@ def _collapsed(text: str, depths: Sequence[int], depth: int) -> str:
 def adding_up(values: Sequence[float], whole: float, digits: int = 1) -> list[str]:
     """Values with `digits` decimals that add up to `whole` as printed, none off by a unit of the last.
 
-    What rounding leaves goes to the last ones that were rounded the other way, first to those that do not become zero.
+    What rounding leaves goes to small ones, those nearest to their other neighbour first. Large ones stand in sentences too: of these it
+    goes to the last, where it must.
     """
     unit = 10**digits
     pieces = [round(value * unit) for value in values]
     left = round(whole * unit) - sum(pieces)
     change = 1 if left > 0 else -1
-    other_way = [place for place in reversed(range(len(pieces))) if (values[place] * unit - pieces[place]) * change > 0]
-    for place in sorted(other_way, key=lambda place: pieces[place] + change == 0)[: abs(left)]:
+    over = [(value * unit - piece) * change for value, piece in zip(values, pieces, strict=True)]
+    large = [10 * value > whole for value in values]
+    order = sorted(range(len(pieces)), key=lambda place: (over[place] <= 0, large[place], -place if large[place] else -over[place]))
+    for place in order[: abs(left)]:
         pieces[place] += change
     return [f"{piece / unit:,.{digits}f}" for piece in pieces]

@@ -352,7 +352,7 @@ def test_the_parts_of_a_short_step_show_more_than_zero(demo: Diagnosis, ns: int,
 
 
 def test_what_rounding_leaves_makes_no_part_wrong() -> None:
-    """The first parts stand in sentences too, as they are rounded there; the last took all that was left: 0.0 ms beside 0.9 %."""
+    """The large parts stand in sentences too, as they are rounded there; the last took all that was left: 0.0 ms beside 0.9 %."""
     shares = [46.355, 35.954, 10.253, 3.456, 2.734, 0.908, 0.34]
     assert units.adding_up(shares, 100.0) == ["46.4", "36.0", "10.3", "3.4", "2.7", "0.9", "0.3"]
     decode = [5.586, 1.298, 1.285, 2.064, 1.657, 0.358, 0.11]
@@ -362,7 +362,9 @@ def test_what_rounding_leaves_makes_no_part_wrong() -> None:
         assert all(abs(said - value) < 0.1 for said, value in zip(shown, values, strict=True))
     assert units.adding_up([33.34, 33.34, 33.32], 100.0) == ["33.3", "33.3", "33.4"]
     assert units.adding_up([50.05001, 49.94, 0.0], 100.0) == ["50.1", "49.9", "0.0"]
-    assert units.adding_up([9.46, 1.46, 0.06], 10.98) == ["9.5", "1.4", "0.1"], "what is there stays above zero"
+    assert units.adding_up([9.46, 0.46, 0.06, 0.98], 10.9) == ["9.5", "0.4", "0.0", "1.0"], (
+        "small ones, nearest to the other neighbour first"
+    )
 
 
 def test_several_ranks_of_one_file_are_asked_for_by_its_name_and_stragglers_only_where_something_is_exchanged(demo: Diagnosis) -> None:
