@@ -626,7 +626,7 @@ def _remarks(document: Diagnosis) -> Iterator[str]:
 
 
 def _speed(document: Diagnosis) -> str:
-    """How fast the collectives move, where the trace tells their sizes: far below the links it is no network that holds them up."""
+    """How fast large collectives move, where the trace tells their sizes; far below the links they mostly wait for other ranks."""
     moved = document.facts.get("transport_bus_bytes")
     told = None if moved is None else moved.value
     return f" (its large collectives: {told / 1e9:,.1f} GB/s of bus bandwidth, waiting included)" if isinstance(told, int) else ""
