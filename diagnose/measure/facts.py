@@ -11,7 +11,7 @@ from msgspec import structs
 from diagnose.document.device import Communication
 from diagnose.document.diagnosis import Fact
 from diagnose.knowledge.buckets import Buckets
-from diagnose.knowledge.exchanges import OTHER
+from diagnose.knowledge.exchanges import OTHER, bus_factor
 from diagnose.knowledge.features import Features, matching
 from diagnose.knowledge.load import Knowledge
 from diagnose.knowledge.taxonomy import HostRules, StartUpLimits
@@ -190,6 +190,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         "narrow_reduction_share": _narrow_share(one),
         "gradient_rounds_per_step": _gradient_rounds(one),
         "data_uneven_ns": _uneven_ns(one, "data"),
+        "transport_bus_bytes": _bus_bytes(one),
         **_kernels(one),
         **_memory(one, records),
         "host_pauses": _pauses(one),
@@ -450,6 +451,23 @@ def _uneven_ns(one: DeviceMeasure, kind: str) -> int | None:
         return None
     late = equal.filter(pl.col("ns") > UNEVEN * pl.col("usual"))
     return int((late["ns"] - late["usual"]).sum()) // max(one.budget.per_step.height, 1)
+
+
+LARGE_BYTES = 1 << 20  # what moves less is held up by latency, not by links; this project's choice
+
+
+def _bus_bytes(one: DeviceMeasure) -> int | None:
+    """Bytes a second of large collectives in the steps, as nccl-tests count a bus bandwidth, with their waiting for other ranks.
+
+    None where none ran whose size and number of ranks are recorded.
+    """
+    instances = one.exchanges.instances
+    factors = pl.Series("factor", [bus_factor(lane.shape, lane.size or 0) for lane in one.exchanges.lanes], dtype=pl.Float64)
+    large = instances.with_columns(factors.gather(instances["lane"])).filter(
+        pl.col("index").is_not_null() & (pl.col("bytes") >= LARGE_BYTES) & pl.col("factor").is_not_null()
+    )
+    taken = int((large["end"] - large["start"]).sum())
+    return round(1e9 * float((large["factor"] * large["bytes"]).sum()) / taken) if taken else None
 
 
 ANOTHER_FORWARD = 0.5  # of the forward compute before a step's first reduction: as much between two of them is the next micro-batch's

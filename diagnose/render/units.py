@@ -54,18 +54,27 @@ def scale(ns: float | None) -> tuple[str, float]:
 
 
 def time(ns: float | None) -> str:
-    """A time with the unit that suits it, with one decimal; "not measured" where it was not."""
+    """A time with the unit that suits it; "not measured" where it was not."""
     if ns is None:
         return NOT_MEASURED
     unit, length = scale(ns)
-    return f"{ns / length:,.{0 if unit == 'ns' else 1}f} {unit}"
+    return f"{ns / length:,.{decimals(ns)}f} {unit}"
+
+
+def decimals(ns: float) -> int:
+    """How many decimals a time has in the unit that suits it: one, below one of that unit three."""
+    unit, length = scale(ns)
+    return 0 if unit == "ns" else 3 if 0 < abs(ns) < length else 1
 
 
 def forecast(ns: int, span: Span) -> str:
-    """A time of a forecast in the unit of the step as it is now: tenths where its range is narrower than one unit or the time is short."""
+    """A time of a forecast in the unit of the step as it is now: tenths where its range is narrower than one unit or the time is short.
+
+    Of a step shorter than one unit hundredths.
+    """
     unit, length = scale(span.now)
     wide = span.high - span.low >= length and span.likely >= SHORT * length
-    return f"{ns / length:,.{0 if wide else 1}f} {unit}"
+    return f"{ns / length:,.{2 if span.now < length else 0 if wide else 1}f} {unit}"
 
 
 def between(span: Span) -> str:
@@ -277,11 +286,18 @@ def _collapsed(text: str, depths: Sequence[int], depth: int) -> str:
 
 
 def adding_up(values: Sequence[float], whole: float, digits: int = 1) -> list[str]:
-    """Values with `digits` decimals that add up to `whole` as printed: what rounding leaves goes to the last ones."""
+    """Values with `digits` decimals that add up to `whole` as printed, none off by a unit of the last.
+
+    What rounding leaves goes to small ones, those nearest to their other neighbour first. Large ones stand in sentences too: of these it
+    goes to the last, where it must.
+    """
     unit = 10**digits
     pieces = [round(value * unit) for value in values]
     left = round(whole * unit) - sum(pieces)
-    for place in range(len(pieces) - 1, -1, -1):
-        change = min(max(left, -1), 1) if pieces[place] or left > 0 else 0
-        pieces[place], left = pieces[place] + change, left - change
+    change = 1 if left > 0 else -1
+    over = [(value * unit - piece) * change for value, piece in zip(values, pieces, strict=True)]
+    large = [10 * value > whole for value in values]
+    order = sorted(range(len(pieces)), key=lambda place: (over[place] <= 0, large[place], -place if large[place] else -over[place]))
+    for place in order[: abs(left)]:
+        pieces[place] += change
     return [f"{piece / unit:,.{digits}f}" for piece in pieces]

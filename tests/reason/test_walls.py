@@ -440,7 +440,7 @@ def test_without_an_anchor_nothing_is_per_step() -> None:
         "medium",
         "60.0 % of the stalls were inferred from times, not read from recorded dependencies",
     ),
-    ({"python_stacks": True}, "medium", "Python stacks were recorded, which slows the CPU"),
+    ({"python_stacks": True, "launch_starved_share": 0.022}, "medium", "Python stacks were recorded, which slows the CPU"),
     ({"opaque_graph_share": 0.2}, "low", "20.0 % of kernel time lies inside CUDA graphs traced as a whole"),
     ({"other_share": 0.2}, "medium", "20.0 % of kernel time is unclassified"),
     ({"launch_starved_ns": None}, "low", "no launch was recorded, so CPU overhead is unknown"),
@@ -459,6 +459,15 @@ def test_a_handful_of_operations_is_no_evidence() -> None:
     assert judged(operations_n=99, device_busy_ns=200_000, steps_n=4).certainty_reasons == (operations,), "one of them is enough to say"
     for enough in ({"operations_n": 100}, {"device_busy_ns": 250_000, "steps_n": 4}):
         assert judged(**enough).certainty_reasons == (), enough
+
+
+def test_late_launches_that_the_bound_leaves_out_are_told_beside_it() -> None:
+    """The bar shows all of them, the bound what a faster CPU would win: one figure stood for both."""
+    late = {"launch_starved_ns": 40_000_000, "host_work_ns": 40_000_000, "host_sync_ns": 0}
+    assert "more of late launches" not in judged(**late, launch_shadowed_ns=400_000).sentence
+    told = judged(**late, launch_shadowed_ns=3_000_000).sentence
+    assert "next kernel not launched 37.0 ms" in told
+    assert "3.00 ms more of late launches would win nothing" in told
 
 
 def test_without_a_kernel_nothing_is_judged() -> None:
@@ -486,10 +495,16 @@ def test_steps_that_differ_are_no_error_of_the_verdict() -> None:
     assert judged(step_spread=0.2).certainty == "high"
 
 
+def test_stacks_that_slow_a_cpu_for_which_nothing_waits_lower_no_certainty() -> None:
+    assert judged(python_stacks=True, launch_starved_share=0.018).certainty == "high"
+
+
 @for_each(
     "values, expected",
     ({}, False),
-    ({"python_stacks": True}, True),
+    ({"python_stacks": True, "launch_starved_share": None}, True),
+    ({"python_stacks": True, "launch_starved_share": 0.018}, False),  # the GPU never waits for the CPU
+    ({"python_stacks": True, "launch_starved_share": 0.022}, True),
     ({"profiler_overhead_ns": 26_000_000}, True),
     ({"profiler_overhead_ns": 24_000_000}, False),
     ({"python_stacks": None}, False),

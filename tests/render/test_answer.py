@@ -22,6 +22,7 @@ from diagnose.document.diagnosis import (
     StepForecast,
     decode,
 )
+from diagnose.document.forecast import Span
 from diagnose.errors import InputError
 from diagnose.model.ledger import CODES
 from diagnose.model.vocabulary import CAPTURE
@@ -202,9 +203,15 @@ def test_a_setting_that_is_told_twice_is_written_once_as_a_value() -> None:
     assert [one.text for one in settings(told)] == ["export N=8"]
 
 
+def test_forecasts_of_short_steps_are_no_coarser_than_what_they_tell() -> None:
+    """0.3 ms → 0.2 ms (0.2) was said of these."""
+    short = Span(now=263_000, low=148_000, likely=171_000, high=194_000)
+    assert (units.forecast(short.likely, short), units.between(short)) == ("0.17 ms", "0.15–0.19 ms")
+
+
 def test_times_are_told_in_the_unit_that_suits_them() -> None:
-    assert [units.time(ns) for ns in (20, 4_310, 99_000, 100_000, 117_499_972, 2_500_000_000, 240_000_000_000, None)] == [
-        "20 ns", "4.3 µs", "99.0 µs", "0.1 ms", "117.5 ms", "2,500.0 ms", "240.0 s", "not measured",
+    assert [units.time(ns) for ns in (20, 4_310, 99_000, 100_000, 263_400, 117_499_972, 2_500_000_000, 240_000_000_000, None)] == [
+        "20 ns", "4.3 µs", "99.0 µs", "0.100 ms", "0.263 ms", "117.5 ms", "2,500.0 ms", "240.0 s", "not measured",
     ]  # fmt: skip
 
 
@@ -344,19 +351,20 @@ def test_the_parts_of_a_short_step_show_more_than_zero(demo: Diagnosis, ns: int,
     assert sum(map(float, parts)) == pytest.approx(round(ns / 1e6, digits))
 
 
-def test_rounding_shows_in_the_last_parts_alone() -> None:
-    """The first parts stand in sentences too, as they are rounded there."""
-    assert units.adding_up([46.355, 35.954, 10.253, 3.456, 2.734, 0.908, 0.34], 100.0) == [
-        "46.4",
-        "36.0",
-        "10.3",
-        "3.5",
-        "2.7",
-        "0.9",
-        "0.2",
-    ]
+def test_what_rounding_leaves_makes_no_part_wrong() -> None:
+    """The large parts stand in sentences too, as they are rounded there; the last took all that was left: 0.0 ms beside 0.9 %."""
+    shares = [46.355, 35.954, 10.253, 3.456, 2.734, 0.908, 0.34]
+    assert units.adding_up(shares, 100.0) == ["46.4", "36.0", "10.3", "3.4", "2.7", "0.9", "0.3"]
+    decode = [5.586, 1.298, 1.285, 2.064, 1.657, 0.358, 0.11]
+    for values, whole in ((shares, 100.0), (decode, 12.4)):
+        shown = list(map(float, units.adding_up(values, whole)))
+        assert sum(shown) == pytest.approx(whole)
+        assert all(abs(said - value) < 0.1 for said, value in zip(shown, values, strict=True))
     assert units.adding_up([33.34, 33.34, 33.32], 100.0) == ["33.3", "33.3", "33.4"]
     assert units.adding_up([50.05001, 49.94, 0.0], 100.0) == ["50.1", "49.9", "0.0"]
+    assert units.adding_up([9.46, 0.46, 0.06, 0.98], 10.9) == ["9.5", "0.4", "0.0", "1.0"], (
+        "small ones, nearest to the other neighbour first"
+    )
 
 
 def test_several_ranks_of_one_file_are_asked_for_by_its_name_and_stragglers_only_where_something_is_exchanged(demo: Diagnosis) -> None:
@@ -513,6 +521,9 @@ def test_what_one_rank_can_not_tell_of_communication_goes_before_what_the_profil
     alone = next(place for place, text in enumerate(said) if text.startswith("One of 16 ranks was captured"))
     assert alone < said.index("The profiler slowed this run.")
     assert sum("profiler" in text for text in said) == 1
+    moved = demo.facts | {"transport_bus_bytes": Fact(value=2_600_000_000, unit="bytes", status="measured")}
+    fast = answer.remarks(structs.replace(demo, facts=moved, ranks=None)).texts
+    assert "looks like slow communication (its large collectives: 2.6 GB/s of bus bandwidth, waiting included)." in fast[alone]
 
 
 @for_each(

@@ -243,13 +243,24 @@ def _graph(graph: Graph, change: Change, end: End) -> Graph:
     )
     edges = without(edges, at & (pl.col("kind") == "issue"))
     launch = (change.host_ns or (0.0, 0.0, 0.0))[ENDS.index(end)] * _slowness(graph, change)
-    calls = numbered(graph, heads)
+    taken = pl.min_horizontal(pl.lit(round(launch), dtype=pl.Int64), _replaced(graph, found, gone))
     nodes = emptied.nodes.with_columns(
-        pl.when(calls).then(pl.max_horizontal("duration", pl.lit(round(launch), dtype=pl.Int64))).otherwise("duration").alias("duration"),
+        pl.when(numbered(graph, heads)).then(pl.max_horizontal("duration", taken)).otherwise("duration").alias("duration"),
         pl.when(later).then(pl.min_horizontal("delay", pl.lit(gap, dtype=pl.Int64))).otherwise("delay").alias("delay"),
         (pl.col("replayed").fill_null(value=False) | later).alias("replayed"),
     )
     return replace(emptied, nodes=nodes, edges=edges)
+
+
+def _replaced(graph: Graph, found: pl.DataFrame, gone: pl.Series) -> pl.Series:
+    """Per node that launches the first of a run: for how long the host launches the run, ns; one launch of all takes no longer."""
+    issue = graph.edges.filter(pl.col("kind") == "issue").select(pl.col("dst").alias("node"), pl.col("src").alias("call"))
+    calls = found.join(issue, on="node").sort("run", "place").unique("call", keep="first", maintain_order=True)
+    each = graph.nodes.select("duration", gone.alias("gone")).with_row_index("node")
+    host = launched_for(graph).join(each, on="node").filter(pl.col("own") | pl.col("gone"))
+    takes = host.join(calls.select("call", "run"), on="call").group_by("run").agg(pl.col("duration").sum().alias("takes"))
+    heads = calls.filter(pl.col("place") == 0).join(takes, on="run").select(pl.col("call").alias("node"), "takes")
+    return each.join(heads, on="node", how="left", maintain_order="left")["takes"]
 
 
 def _after_waits(graph: Graph) -> pl.Series:

@@ -121,7 +121,10 @@ class Replays:
         worst = max(sums.get("high", likely), told + self._margin(questions, now, told))
         far, doubt = self.rules.far, self._doubt(questions, now, told)
         if doubt:
-            worst = max(worst, now - round(far.worst * (now - told)))
+            least = now - round(far.worst * (now - told))
+            if len(questions) > 1:  # the last change at worst wins nothing: it takes nothing from those before it
+                least = min(least, self.after(questions[:-1]).span.high)
+            worst = max(worst, least)
         if 2 * best < told:
             computes = _computes(ends.get("low", ends["likely"]))  # one device does it all, one after the other or side by side
             best = max(best, min(told, computes))

@@ -129,10 +129,11 @@ def step_time(document: Diagnosis) -> str:
     if document.steps.n < 2:
         return f"step {units.time(mean)} (1 step)"
     unit, length = units.scale(mean)
-    low, high = ("–" if end is None else f"{end / length:,.1f}" for end in (spread.min, spread.max))
+    digits = units.decimals(mean)
+    low, high = ("–" if end is None else f"{end / length:,.{digits}f}" for end in (spread.min, spread.max))
     apart = spread.median is not None and abs(mean - spread.median) > story.MEAN_APART * spread.median
-    middle = f", median {spread.median / length:,.1f}" if apart and spread.median is not None else ""
-    return f"step {mean / length:,.1f} {unit} (mean of {document.steps.n}, {low}–{high}{middle})"
+    middle = f", median {spread.median / length:,.{digits}f}" if apart and spread.median is not None else ""
+    return f"step {mean / length:,.{digits}f} {unit} (mean of {document.steps.n}, {low}–{high}{middle})"
 
 
 # --- the verdict --------------------------------------------------------------------------------------------------------
@@ -613,8 +614,8 @@ def _remarks(document: Diagnosis) -> Iterator[str]:
     if alone and known is not None and any(row.blocking_ns for row in document.communication):
         which = ", ".join(map(str, _wanted_ranks(known.rank or 0, known.gpus or 2, _stages(document))))
         yield (
-            f"One of {known.gpus} ranks was captured: waiting for a straggler looks like slow communication. Capture ranks {which} "
-            "in the same steps and pass the folder."
+            f"One of {known.gpus} ranks was captured: waiting for a straggler looks like slow communication{_speed(document)}. "
+            f"Capture ranks {which} in the same steps and pass the folder."
         )
     for finding in document.findings:
         if finding.wall == CAPTURE:
@@ -622,6 +623,13 @@ def _remarks(document: Diagnosis) -> Iterator[str]:
     first = next((one for one in document.findings if one.wall != CAPTURE and one.bound_ns), None)
     if first is not None and first.wrong_when and not alone and document.verdict.dominant_wall is not None:
         yield f"{capitalised(first.name)}: not this if {in_sentence(first.wrong_when)}"
+
+
+def _speed(document: Diagnosis) -> str:
+    """How fast large collectives move, where the trace tells their sizes; far below the links they mostly wait for other ranks."""
+    moved = document.facts.get("transport_bus_bytes")
+    told = None if moved is None else moved.value
+    return f" (its large collectives: {told / 1e9:,.1f} GB/s of bus bandwidth, waiting included)" if isinstance(told, int) else ""
 
 
 def _stages(document: Diagnosis) -> int:
