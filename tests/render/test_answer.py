@@ -25,7 +25,7 @@ from diagnose.document.diagnosis import (
 from diagnose.document.forecast import Span
 from diagnose.errors import InputError
 from diagnose.model.ledger import CODES
-from diagnose.model.vocabulary import CAPTURE
+from diagnose.model.vocabulary import CAPTURE, Wall
 from diagnose.pipeline import diagnose
 from diagnose.reason.plan import settings, written
 from diagnose.render import Options, report, section_names, units, words, write
@@ -480,24 +480,26 @@ def test_launch_latency_that_a_wall_owns_is_no_wait_without_a_cause(demo: Diagno
 
 
 @for_each(
-    "busy, waiting, other, said",
-    (0.4, 0.5, 0.09, "Waits without a known cause"),
-    (0.46, 0.41, 0.09, "Waits without a known cause"),  # compute takes more, but less than half
-    (0.4, 0.08, 0.09, "Compute-bound"),  # another wall holds more than what nobody knows
-    (0.55, 0.4, 0.05, "Compute-bound"),
+    "target, busy, waiting, other, said",
+    ("compute", 0.4, 0.5, 0.09, "Waits without a known cause"),
+    ("compute", 0.46, 0.41, 0.09, "Waits without a known cause"),  # compute takes more, but less than half
+    ("compute", 0.4, 0.08, 0.09, "Compute-bound"),  # another wall holds more than what nobody knows
+    ("compute", 0.55, 0.4, 0.05, "Compute-bound"),
+    ("communication", 0.16, 0.6, 0.14, "Waits without a known cause"),
+    ("communication", 0.18, 0.56, 0.14, "Communication first"),  # all that is known together holds more
 )
-def test_compute_is_no_headline_where_more_of_the_step_waits_for_nobody_knows_what(
-    demo: Diagnosis, busy: float, waiting: float, other: float, said: str
+def test_no_wall_is_the_headline_where_more_of_the_step_waits_for_nobody_knows_what(
+    demo: Diagnosis, target: Wall, busy: float, waiting: float, other: float, said: str
 ) -> None:
     step = demo.steps.duration_ns.mean or 0
-    told = structs.replace(demo.verdict, target_wall="compute", dominant_wall="compute", cause=None)
+    told = structs.replace(demo.verdict, target_wall=target, dominant_wall="compute", cause=None)
     walls = tuple(
         structs.replace(one, bound_ns=round(busy * step), share=busy, beside={"unexplained_wait": round(waiting * step)})
         if one.wall == "compute"
         else structs.replace(one, bound_ns=round(other * step), share=other)
         for one in demo.walls
     )
-    assert answer.headline(structs.replace(demo, verdict=told, walls=walls)) == said
+    assert story.headline(structs.replace(demo, verdict=told, walls=walls)) == said
 
 
 @for_each(

@@ -146,37 +146,13 @@ def verdict(document: Diagnosis) -> r.Panel:
     return r.Panel(
         name="verdict",
         look=found.target_wall or "result-open",
-        headline=headline(document),
-        title=headline(document),
+        headline=story.headline(document),
+        title=story.headline(document),
         sentence=found.sentence,
         phrases=tuple(phrases),
         reasons=found.certainty_reasons,
         reasons_label="certainty",
     )
-
-
-def headline(document: Diagnosis) -> str:
-    """What holds the run back, in a word or two: the wall and its cause, or a cause alone that lies elsewhere (a straggler)."""
-    found = document.verdict
-    cause = found.cause.headline if found.cause is not None else None
-    if found.target_wall is None:
-        return cause or "No verdict"
-    if _mostly_unexplained(document):
-        return "Waits without a known cause"
-    title = words.wall(found.target_wall)
-    wall = words.VOCABULARY.bound_by(found.target_wall) if found.target_wall == found.dominant_wall else f"{title} first"
-    if found.cause is None or not cause:
-        return wall
-    own = any(one.id == found.cause.finding and one.wall == found.target_wall for one in document.findings)
-    return f"{wall} · {cause}" if own else cause
-
-
-def _mostly_unexplained(document: Diagnosis) -> bool:
-    """Whether no wall is shown, compute takes less than half of the step, and waiting that nothing explains more than any other wall."""
-    target = next((one for one in document.walls if one.wall == document.verdict.target_wall), None)
-    if target is None or words.VOCABULARY.is_ceiling(target.wall) or (target.share or 0) >= 0.5:  # as in walls.yaml
-        return False
-    return (target.beside.get("unexplained_wait") or 0) > max(one.bound_ns or 0 for one in document.walls if one is not target)
 
 
 _RESOLVED = 0.9  # of the stream waits, from which on that speaks for a verdict (trace_rules/walls.yaml)

@@ -10,6 +10,37 @@ from diagnose.render.reports.diagnosis.tables import per, wall_ceiling
 MEAN_APART = 0.01  # a mean step that is further from the median is told beside it: shares are of the mean
 
 
+def headline(document: Diagnosis) -> str:
+    """What holds the run back, in a word or two: the wall and its cause, or a cause alone that lies elsewhere (a straggler)."""
+    found = document.verdict
+    cause = found.cause.headline if found.cause is not None else None
+    if found.target_wall is None:
+        return cause or "No verdict"
+    if _mostly_unexplained(document):
+        return "Waits without a known cause"
+    title = words.wall(found.target_wall)
+    wall = words.VOCABULARY.bound_by(found.target_wall) if found.target_wall == found.dominant_wall else f"{title} first"
+    if found.cause is None or not cause:
+        return wall
+    own = any(one.id == found.cause.finding and one.wall == found.target_wall for one in document.findings)
+    return f"{wall} · {cause}" if own else cause
+
+
+def _mostly_unexplained(document: Diagnosis) -> bool:
+    """Whether waiting that nothing explains takes more than all walls together, or, where no wall is shown, more than any but compute.
+
+    Not where compute takes half of the step.
+    """
+    others = {one.wall: one.bound_ns or 0 for one in document.walls if words.VOCABULARY.is_ceiling(one.wall)}
+    compute = next((one for one in document.walls if one.wall not in others), None)
+    if compute is None or (compute.share or 0) >= 0.5:  # as in walls.yaml
+        return False
+    shown = max(others.values(), default=0)
+    if document.verdict.target_wall in others:
+        shown = sum(others.values()) + (compute.bound_ns or 0)
+    return (compute.beside.get("unexplained_wait") or 0) > shown
+
+
 def ceiling(wall: WallBound, document: Diagnosis) -> str:
     """A wall's bound as one phrase."""
     if wall.bound_ns is None:
