@@ -30,7 +30,7 @@ def report(document: Diagnosis) -> r.Report:
     captured, found = document.capture, document.verdict
     gpu = ", ".join(dict.fromkeys(device.name or "GPU name not recorded" for device in captured.devices))
     return r.Report(
-        title=" · ".join(part for part in (answer.run_name(document), answer.layout(document), answer.headline(document)) if part),
+        title=" · ".join(part for part in (answer.run_name(document), answer.layout(document), story.headline(document)) if part),
         heading="what holds this run back",
         about=f"{gpu} · {units.plural(len(captured.ranks), 'rank')} captured · {captured.profiler} {captured.profiler_version or ''}".rstrip(),
         blocks=tuple(_blocks(document)),
