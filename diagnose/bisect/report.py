@@ -267,6 +267,9 @@ def _sentence(
     if answer.ends == "alike":
         limit = state.question.limit
         alike = "are alike" if limit is None else f"differ by no more than the {units.percent(limit)} that are allowed"
+        if not header.experiment.command:  # one capture of each: their own figures differ by the noise, the levels around them do not
+            levels = f"the level of {metric} differs by {_interval(state)}, {_noise_words(state)}"
+            return " ".join((f"The two ends {alike}: {levels}. {nothing}", *_lone(header, state, answer, unit)))
         return f"The two ends {alike}: {metric} differs by {_interval(state)}. {nothing}"
     if answer.ends == "open":
         likely, (low, _, high) = _likeliest(header, state, answer, unit), _bounds(state)
@@ -401,11 +404,17 @@ def _notes(header: Header, state: State, answer: Answer, lines: Sequence[Line], 
         size = (one.new - one.base) / abs(one.base) if one.base else state.transform.to(one.new)
         where = f"after {story.short(entries[one.before].label)}, not later than {story.short(entries[one.place].label)}"
         yield f"A smaller step, {units.signed_percent(size)}, lies {where}; it was not searched (--smallest-step)."
+    if answer.ends != "alike":  # else the sentence has them
+        yield from _lone(header, state, answer, unit)
+    yield from _inner(lines)
+
+
+def _lone(header: Header, state: State, answer: Answer, unit: str) -> Iterator[str]:
+    """Candidates that stand alone."""
     for place in answer.lone:
         from_ = "the two before and the two after it" if place in state.aside else "its neighbours"
-        name = f"{story.short(entries[place].label)} alone differs from {from_} ({value(state.raw[place][0], unit)})"
+        name = f"{story.short(header.experiment.entries[place].label)} alone differs from {from_} ({value(state.raw[place][0], unit)})"
         yield f"{name}{' and is left out' if place in state.aside else ''}; one capture can't tell a change from a mishap."
-    yield from _inner(lines)
 
 
 def _inner(lines: Sequence[Line]) -> Iterator[str]:
