@@ -18,19 +18,20 @@ from diagnose.bisect.model import Trend, pooled_noise, readings
 from diagnose.bisect.search import Answer, ChangePoint, Next, Reason, State
 from diagnose.document.bisection import SCHEMA, Bisection, BisectResult, Candidate, CandidateState, Culprit, Kind, Trial
 from diagnose.document.comparison import Comparison
-from diagnose.document.diagnosis import Diagnosis, Tool
+from diagnose.document.diagnosis import Tool
 from diagnose.document.files import read_diagnosis
 from diagnose.errors import DiagnoseError, InputError
 from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.knowledge.templates import capitalised
 from diagnose.model.statistics import median_with_error, t_quantile
 from diagnose.reason.compare.outcome import besides
-from diagnose.reason.compare.runs import compare
+from diagnose.reason.compare.runs import Named, compare
 from diagnose.render import units
 from diagnose.render.reports.bisection import story
 from diagnose.render.reports.comparison.story import value
 
 _WORST = 0.02  # a capture whose steps alone are that uncertain says so
+_MOST = 5  # traces of a side of a step that are compared
 _MORE_LIKELY = 0.5  # a step that is not sure enough to be named is told from here on as the likeliest one
 
 
@@ -198,10 +199,26 @@ class _Builder:
     def culprits(self, found: Sequence[ChangePoint]) -> tuple[Culprit, ...]:
         """The steps, in the order of the candidates."""
         undone = taken_back(found)
-        return tuple(self.culprit(one, undone.get(place)) for place, one in enumerate(found))
+        return tuple(self.culprit(one, undone.get(place), *self._sides(found, place)) for place, one in enumerate(found))
 
-    def culprit(self, found: ChangePoint, undone: ChangePoint | None) -> Culprit:
-        """One step with what it is called, what it says, and what moved. `undone`: the later one that took it back."""
+    def _sides(self, found: Sequence[ChangePoint], number: int) -> tuple[Sequence[int], Sequence[int]]:
+        """The candidates before and after a step whose captures are compared.
+
+        The two beside it; of traces, of which each has one capture, the nearest that lie at one level with these.
+        """
+        one = found[number]
+        if self.header.experiment.command:
+            return (one.before,), (one.place,)
+        first = found[number - 1].place if number else 0
+        last = found[number + 1].before if number + 1 < len(found) else self.state.last
+        known = [place for place in range(first, last + 1) if place in self.state.raw and place not in self.state.aside]
+        return [place for place in known if place <= one.before][-_MOST:], [place for place in known if place >= one.place][:_MOST]
+
+    def culprit(self, found: ChangePoint, undone: ChangePoint | None, before: Sequence[int], after: Sequence[int]) -> Culprit:
+        """One step with what it is called, what it says, and what moved from the candidates `before` to those `after`.
+
+        `undone`: the later step that took it back.
+        """
         entries = self.header.experiment.entries
         entry = entries[found.place]
         origin = self.origin(entry)
@@ -218,34 +235,39 @@ class _Builder:
             new=new,
             relative=rounded((new - base) / abs(base)) if base else None,
             among=tuple(one.label for one in entries[found.before + 1 : found.place]),
-            comparison=self._comparison(found),
+            comparison=self._comparison(before, after),
             taken_back_by=None if undone is None else entries[undone.place].label,
             author=(origin.author or None) if alone else None,
             date=(origin.date or None) if alone else None,
             diff_stat=(origin.diff_stat or None) if alone else None,
         )
 
-    def _comparison(self, found: ChangePoint) -> Comparison | None:
-        """The typical capture before the step against that after it."""
-        names = (self.header.experiment.entries[found.before].label, self.header.experiment.entries[found.place].label)
+    def _comparison(self, before: Sequence[int], after: Sequence[int]) -> Comparison | None:
+        """All captures before the step against all after it."""
+        entries = self.header.experiment.entries
+        names = (entries[before[-1]].label, entries[after[0]].label)
         try:
-            base, new = self._typical(found.before), self._typical(found.place)
+            base, new = self._captures(before), self._captures(after)
             metric = self.header.experiment.metric
             return compare(base, new, rules=self.rules, base_label=names[0], new_label=names[1], metric=metric, anyway=True)
         except DiagnoseError as fault:
             self.notes.append(f"What moved between {names[0]} and {names[1]} can't be told: {fault.what}")
             return None
 
-    def _typical(self, place: int) -> Diagnosis:
-        """The saved diagnosis of the capture that is nearest to its candidate's median. Raises InputError."""
-        middle = median_of(self.state, place)
-        mine = [
-            line.trial for line in self.lines if line.trial.candidate == place and line.trial.document is not None and line.trial.values
-        ]
-        if middle is None or not mine:
+    def _captures(self, places: Sequence[int]) -> list[Named]:
+        """The saved diagnoses of candidates' captures, without those that contradict the others of theirs. Raises InputError."""
+        found = []
+        for place in places:
+            taken = [line.trial for line in self.lines if line.trial.candidate == place and line.trial.values]
+            kept = [trial for index, trial in enumerate(taken) if index not in self.state.flaky.get(place, ())]
+            found += [
+                Named(self.header.experiment.entries[place].label, read_diagnosis(self.documents / str(trial.document)))
+                for trial in kept
+                if trial.document is not None
+            ]
+        if not found:
             raise InputError("no diagnosis of it was kept.")
-        nearest = min(mine, key=lambda trial: (abs(median_with_error(trial.values)[0] - middle), trial.number))
-        return read_diagnosis(self.documents / str(nearest.document))
+        return found
 
 
 # --- the sentence -----------------------------------------------------------------------------------------------------
