@@ -531,9 +531,9 @@ class Judgement:
 def step_sentence(judgement: Judgement, metric: str, new: Sequence[float], unit: str, limit: float) -> str:
     """What the captures of one commit say."""
     return (
-        f"{VERDICTS[judgement.verdict]}: {story.metric(metric)} {value(statistics.median(new), unit)}, worse than the baseline by "
-        f"{units.signed_percent(judgement.change)} ({units.signed_percent(judgement.low)} to {units.signed_percent(judgement.high)}); "
-        f"{units.percent(limit)} is allowed, noise {units.percent(judgement.noise)}, {runs(len(new))}"
+        f"{VERDICTS[judgement.verdict]}: {story.metric(metric)} {value(statistics.median(new), unit)}, "
+        f"{units.percent(abs(judgement.change))} {'worse' if judgement.change > 0 else 'better'} than the baseline "
+        f"({units.signed_percent(judgement.low)} to {units.signed_percent(judgement.high)}); {units.signed_percent(limit)} is allowed, noise {units.percent(judgement.noise)}, {runs(len(new))}"
     )
 
 
