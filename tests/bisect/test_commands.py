@@ -391,6 +391,8 @@ def test_a_merge_says_how_to_look_inside(history: History, capsys: pytest.Captur
     found = result(capsys)
     assert found.culprits[0].subject == "Merge side"
     assert any("is a merge that brings 3 commits" in note for note in found.notes)
+    changed = git(history.folder, "diff", "--shortstat", f"{found.culprits[0].label}^1", found.culprits[0].label).strip()
+    assert found.culprits[0].diff_stat == changed, "against the first parent alone"
 
 
 # --- items and traces -------------------------------------------------------------------------------------------------
