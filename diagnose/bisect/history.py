@@ -225,10 +225,10 @@ def _mostly(moved: Sequence[CategoryMove], limits: CauseLimits, between: str = "
     whole = sum(one.delta_ns for one in moved)
     at_one_pace = [text for ns, text in alike(moved, whole, limits) if ns >= limits.share.value * abs(whole)]
     if at_one_pace:
-        return f": {at_one_pace[0]}{between}"
+        return f": {between}{at_one_pace[0]}"
     mostly = 2 * abs(moved[0].delta_ns) >= abs(whole)
-    said = [f"{story.metric(one.category)} ({units.signed_ms(one.delta_ns)} ms{between})" for one in moved[: 1 if mostly else _NAMED]]
-    return f", {'mostly' if mostly else 'most of it in'} {enumerated(said)}"
+    said = [f"{story.metric(one.category)} ({units.signed_ms(one.delta_ns)} ms)" for one in moved[: 1 if mostly else _NAMED]]
+    return f", {between}{'mostly' if mostly else 'most of it in'} {enumerated(said)}"
 
 
 def _lone(state: State, answer: object, captured: Sequence[Captured], samples: Samples) -> str:

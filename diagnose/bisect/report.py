@@ -31,6 +31,7 @@ from diagnose.render.reports.bisection import story
 from diagnose.render.reports.comparison.story import value
 
 _WORST = 0.02  # a capture whose steps alone are that uncertain says so
+_LEFT = 0.25  # of a step: one that leaves more of it took it back in part, which is not said to be undone
 _MOST = 5  # traces of a side of a step that are compared
 _MORE_LIKELY = 0.5  # a step that is not sure enough to be named is told from here on as the likeliest one
 
@@ -131,12 +132,12 @@ def rounded(value: float) -> float:
 
 
 def taken_back(found: Sequence[ChangePoint]) -> dict[int, ChangePoint]:
-    """Steps that a later one took back: place in `found` → the first step after which the metric is nearer to where it was before."""
+    """Steps that a later one took back: place in `found` → the first step after which the metric is nearly where it was before."""
     undone: dict[int, ChangePoint] = {}
     for place, one in enumerate(found):
         if any(one is other for other in undone.values()):
             continue  # it takes a step back itself
-        back = (later for later in found[place + 1 :] if abs(later.new - one.base) < abs(one.new - one.base) / 2)
+        back = (later for later in found[place + 1 :] if abs(later.new - one.base) < _LEFT * abs(one.new - one.base))
         if (last := next(back, None)) is not None:
             undone[place] = last
     return undone
