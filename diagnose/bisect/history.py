@@ -202,7 +202,8 @@ def _sentence(
     called = story.metric(metric)
     if creeping is not None:
         moved = f"{value(creeping.base, samples.unit)} to {value(creeping.new, samples.unit)}{units.bracketed(creeping.relative)}"
-        return f"{capitalised(called)} crept from {moved} over {count} runs, little by little rather than in steps{_mostly(creeping.moved, limits, ' from the first to the last third')}."
+        mostly = _mostly(creeping.moved, limits, "from the first to the last third ")
+        return f"{capitalised(called)} crept from {moved} over {count} runs, little by little rather than in steps{mostly}."
     if not steps:
         return f"No step of {called} is seen in {units.plural(count, 'run')}."
     said = "; ".join(_step(one, samples, limits) for one in steps)
