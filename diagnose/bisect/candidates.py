@@ -13,7 +13,7 @@ from diagnose.bisect.log import Entry, SearchError
 from diagnose.document.files import schema_of
 from diagnose.errors import InputError, UsageError
 from diagnose.load.files import is_parquet_folder
-from diagnose.load.readers import expand, start_of
+from diagnose.load.readers import expand, is_damaged, start_of
 
 _NOTHING = "Nothing was run."
 _DATE = re.compile(
@@ -113,7 +113,10 @@ def _inside(folder: Path) -> list[Path]:
         if not saved and not below:
             raise
         traces = []
-    return sorted({*below, *traces, *saved}, key=_natural)
+    empty = [
+        path for path in entries if path.suffix in {one.suffix for one in traces} and not path.stat().st_size
+    ]  # of a night that failed
+    return sorted({*below, *traces, *saved, *empty}, key=_natural)
 
 
 def _ordered(found: list[Path], folder: Path) -> Order:
@@ -122,7 +125,9 @@ def _ordered(found: list[Path], folder: Path) -> Order:
     alike = None not in starts.values() and len(set(starts.values())) < len(found)
     why = "several record the same time of capture" if alike else "not every trace records when it was captured"
     by_name = Order(entries=_entries(found, [""] * len(found)), how=f"By name, because {why}.")
-    return _by_commit(found, folder) or _by_time(found, starts) or _by_date(found, why) or by_name
+    broken = [path for path in found if starts[path] is None and is_damaged(path)]
+    whole = [path for path in found if path not in broken]
+    return _by_commit(found, folder) or _by_time(found, starts) or _by_date(found, why) or _by_time(whole, starts, broken) or by_name
 
 
 def _matching(pattern: str, folder: Path) -> list[Path]:
@@ -150,13 +155,14 @@ def _entries(found: Sequence[Path], subjects: Sequence[str]) -> tuple[Entry, ...
     )
 
 
-def _by_time(found: list[Path], starts: Mapping[Path, int | None]) -> Order | None:
-    """By the time of capture, where all tell one and no two the same."""
+def _by_time(found: list[Path], starts: Mapping[Path, int | None], broken: Sequence[Path] = ()) -> Order | None:
+    """By the time of capture, where all tell one and no two the same; `broken`: those that can't be read, and have no place."""
     known = {start: path for path, start in starts.items() if start is not None}
-    if len(known) < len(found):
+    if len(known) < max(len(found), 2):
         return None
     paths = [known[start] for start in sorted(known)]
-    return Order(entries=_entries(paths, [""] * len(paths)), how="By the time of capture that each trace records.")
+    left = f" Left out, as they can't be read: {', '.join(path.name for path in broken)}." if broken else ""
+    return Order(entries=_entries(paths, [""] * len(paths)), how=f"By the time of capture that each trace records.{left}")
 
 
 def _by_date(found: list[Path], why: str) -> Order | None:

@@ -198,7 +198,7 @@ def author_of(folder: Path, commit: str) -> tuple[str, str]:
 
 def diff_stat_of(folder: Path, commit: str) -> str:
     """What a commit changes against its first parent, as git counts it: files, and lines added and removed; empty where nothing."""
-    return git(folder, "diff-tree", "--root", "-m", "--first-parent", "--no-commit-id", "--shortstat", commit).strip()
+    return git(folder, "show", "-m", "--first-parent", "--format=", "--shortstat", commit).strip()
 
 
 def _log_field(folder: Path, commits: Sequence[str], what: str) -> dict[str, str]:

@@ -13,9 +13,10 @@ from diagnose.bisect.trial import UnusableError, values_of
 from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.document.history import SCHEMA, CategoryMove, History, HistoryRun, HistoryStep, HistoryTrend
 from diagnose.errors import InputError
-from diagnose.knowledge.comparison import ComparisonRules
-from diagnose.knowledge.templates import capitalised
+from diagnose.knowledge.comparison import CauseLimits, ComparisonRules
+from diagnose.knowledge.templates import capitalised, enumerated
 from diagnose.model.statistics import median_with_error
+from diagnose.reason.compare.causes import alike
 from diagnose.reason.compare.comparable import device
 from diagnose.reason.compare.delta import middle
 from diagnose.reason.compare.metrics import Samples, place_of, split_of
@@ -25,6 +26,8 @@ from diagnose.render.reports.comparison.story import value
 
 _LEAST = 3  # runs with a value, of which a series is made
 _SPEAKERS = 5  # runs, from which on their spread tells the noise
+_NAMED = 3  # categories that a sentence names where none holds half of a change
+_TOLD = 10  # runs without a value of which it is said why
 _SURE = 0.99  # from here on a step is told without its range
 
 
@@ -88,7 +91,7 @@ def history(
         metric=metric,
         unit=unit.unit,
         larger_is_worse=unit.larger_is_worse,
-        sentence=_sentence(metric, unit, rows, len(found), creeping),
+        sentence=_sentence(metric, unit, rows, len(found), creeping, rules.limits.causes) + _lone(state, answer, captured, unit),
         noise=rounded(state.noise.scale if line is None else line.noise) if len(found) >= _SPEAKERS else None,
         runs=tuple(
             _run(one, found.get(index), problem, levels.get(index), categories[index])
@@ -96,7 +99,7 @@ def history(
         ),
         steps=rows,
         order=order,
-        notes=tuple(_notes(state, answer, captured, unit)),
+        notes=tuple(_notes(state, captured, [(one.label, why) for one, (_, why) in zip(captured, measured, strict=True) if why])),
         gradual=creeping,
     )
 
@@ -193,43 +196,58 @@ def _moved(categories: Sequence[Mapping[str, int]], around: tuple[range, range])
 # --- what is said -----------------------------------------------------------------------------------------------------
 
 
-def _sentence(metric: str, samples: Samples, steps: Sequence[HistoryStep], count: int, creeping: HistoryTrend | None) -> str:
+def _sentence(
+    metric: str, samples: Samples, steps: Sequence[HistoryStep], count: int, creeping: HistoryTrend | None, limits: CauseLimits
+) -> str:
     called = story.metric(metric)
     if creeping is not None:
         moved = f"{value(creeping.base, samples.unit)} to {value(creeping.new, samples.unit)}{units.bracketed(creeping.relative)}"
-        return (
-            f"{capitalised(called)} crept from {moved} over {count} runs, little by little rather than in steps{_mostly(creeping.moved)}."
-        )
+        mostly = _mostly(creeping.moved, limits, "from the first to the last third ")
+        return f"{capitalised(called)} crept from {moved} over {count} runs, little by little rather than in steps{mostly}."
     if not steps:
         return f"No step of {called} is seen in {units.plural(count, 'run')}."
-    said = "; ".join(_step(one, samples) for one in steps)
+    said = "; ".join(_step(one, samples, limits) for one in steps)
     return f"{capitalised(called)} stepped {'once' if len(steps) == 1 else f'{len(steps)} times'} in {count} runs: {said}."
 
 
-def _step(one: HistoryStep, samples: Samples) -> str:
+def _step(one: HistoryStep, samples: Samples, limits: CauseLimits) -> str:
     moved = f"{value(one.base, samples.unit)} to {value(one.new, samples.unit)}{units.bracketed(one.relative)}"
     named = f"with {story.short(one.label)}"
     if one.chance < _SURE:
         named += f" ({units.percent(one.chance, 0)}; after {story.short(one.before)}, with {story.short(one.last)} at the latest)"
     undone = "" if one.taken_back_by is None else f", taken back with {story.short(one.taken_back_by)}"
-    return f"{moved} {named}{_mostly(one.moved)}{undone}"
+    return f"{moved} {named}{_mostly(one.moved, limits)}{undone}"
 
 
-def _mostly(moved: Sequence[CategoryMove]) -> str:
-    return f", mostly {story.metric(moved[0].category)} ({units.signed_ms(moved[0].delta_ns)} ms)" if moved else ""
+def _mostly(moved: Sequence[CategoryMove], limits: CauseLimits, between: str = "") -> str:
+    """What became slower alike, or the category that holds at least half of what moved, else the largest ones; `between` what."""
+    if not moved:
+        return ""
+    whole = sum(one.delta_ns for one in moved)
+    at_one_pace = [text for ns, text in alike(moved, whole, limits) if ns >= limits.share.value * abs(whole)]
+    if at_one_pace:
+        return f": {between}{at_one_pace[0]}"
+    mostly = 2 * abs(moved[0].delta_ns) >= abs(whole)
+    said = [f"{story.metric(one.category)} ({units.signed_ms(one.delta_ns)} ms)" for one in moved[: 1 if mostly else _NAMED]]
+    return f", {between}{'mostly' if mostly else 'most of it in'} {enumerated(said)}"
 
 
-def _notes(state: State, answer: object, captured: Sequence[Captured], samples: Samples) -> Iterator[str]:
+def _lone(state: State, answer: object, captured: Sequence[Captured], samples: Samples) -> str:
+    """The runs that stand alone, as a sentence that follows; empty where none does."""
+    places = answer.lone if isinstance(answer, Answer) else ()
+    said = [f"{story.short(captured[place].label)} ({value(statistics.median(state.raw[place]), samples.unit)})" for place in places]
+    if not said:
+        return ""
+    return f" {enumerated(said)} alone {'differs' if len(said) == 1 else 'differ'} from the runs around; one run can't tell a change from a mishap."
+
+
+def _notes(state: State, captured: Sequence[Captured], problems: Sequence[tuple[str, str]]) -> Iterator[str]:
     """What a reader must know of the runs."""
-    missing = sum(one.document is None for one in captured)
-    if missing:
-        yield f"{units.plural(missing, 'run')} could not be read; the table says why."
+    yield from (f"{story.short(label)} gave no value: {problem}" for label, problem in problems[:_TOLD])
+    if len(problems) > _TOLD:
+        yield f"{len(problems) - _TOLD} more gave none."
     devices = {called for one in captured if one.document is not None and (called := device(one.document)) is not None}
     if len(devices) > 1:
         yield f"The runs are of different devices: {', '.join(sorted(devices))}. A step between them may be the device's."
-    if isinstance(answer, Answer):
-        for place in answer.lone:
-            alone = value(statistics.median(state.raw[place]), samples.unit)
-            yield f"{story.short(captured[place].label)} alone differs from its neighbours ({alone}); one run can't tell a change from a mishap."
     if len(state.raw) < _SPEAKERS:
         yield f"With fewer than {_SPEAKERS} runs the noise between them is assumed ({units.percent(state.assumed)}), not measured."

@@ -18,19 +18,21 @@ from diagnose.bisect.model import Trend, pooled_noise, readings
 from diagnose.bisect.search import Answer, ChangePoint, Next, Reason, State
 from diagnose.document.bisection import SCHEMA, Bisection, BisectResult, Candidate, CandidateState, Culprit, Kind, Trial
 from diagnose.document.comparison import Comparison
-from diagnose.document.diagnosis import Diagnosis, Tool
+from diagnose.document.diagnosis import Tool
 from diagnose.document.files import read_diagnosis
 from diagnose.errors import DiagnoseError, InputError
 from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.knowledge.templates import capitalised
 from diagnose.model.statistics import median_with_error, t_quantile
 from diagnose.reason.compare.outcome import besides
-from diagnose.reason.compare.runs import compare
+from diagnose.reason.compare.runs import Named, compare
 from diagnose.render import units
 from diagnose.render.reports.bisection import story
 from diagnose.render.reports.comparison.story import value
 
 _WORST = 0.02  # a capture whose steps alone are that uncertain says so
+_LEFT = 0.25  # of a step: one that leaves more of it took it back in part, which is not said to be undone
+_MOST = 5  # traces of a side of a step that are compared
 _MORE_LIKELY = 0.5  # a step that is not sure enough to be named is told from here on as the likeliest one
 
 
@@ -130,12 +132,12 @@ def rounded(value: float) -> float:
 
 
 def taken_back(found: Sequence[ChangePoint]) -> dict[int, ChangePoint]:
-    """Steps that a later one took back: place in `found` → the first step after which the metric is nearer to where it was before."""
+    """Steps that a later one took back: place in `found` → the first step after which the metric is nearly where it was before."""
     undone: dict[int, ChangePoint] = {}
     for place, one in enumerate(found):
         if any(one is other for other in undone.values()):
             continue  # it takes a step back itself
-        back = (later for later in found[place + 1 :] if abs(later.new - one.base) < abs(one.new - one.base) / 2)
+        back = (later for later in found[place + 1 :] if abs(later.new - one.base) < _LEFT * abs(one.new - one.base))
         if (last := next(back, None)) is not None:
             undone[place] = last
     return undone
@@ -198,10 +200,26 @@ class _Builder:
     def culprits(self, found: Sequence[ChangePoint]) -> tuple[Culprit, ...]:
         """The steps, in the order of the candidates."""
         undone = taken_back(found)
-        return tuple(self.culprit(one, undone.get(place)) for place, one in enumerate(found))
+        return tuple(self.culprit(one, undone.get(place), *self._sides(found, place)) for place, one in enumerate(found))
 
-    def culprit(self, found: ChangePoint, undone: ChangePoint | None) -> Culprit:
-        """One step with what it is called, what it says, and what moved. `undone`: the later one that took it back."""
+    def _sides(self, found: Sequence[ChangePoint], number: int) -> tuple[Sequence[int], Sequence[int]]:
+        """The candidates before and after a step whose captures are compared.
+
+        The two beside it; of traces, of which each has one capture, the nearest that lie at one level with these.
+        """
+        one = found[number]
+        if self.header.experiment.command:
+            return (one.before,), (one.place,)
+        first = found[number - 1].place if number else 0
+        last = found[number + 1].before if number + 1 < len(found) else self.state.last
+        known = [place for place in range(first, last + 1) if place in self.state.raw and place not in self.state.aside]
+        return [place for place in known if place <= one.before][-_MOST:], [place for place in known if place >= one.place][:_MOST]
+
+    def culprit(self, found: ChangePoint, undone: ChangePoint | None, before: Sequence[int], after: Sequence[int]) -> Culprit:
+        """One step with what it is called, what it says, and what moved from the candidates `before` to those `after`.
+
+        `undone`: the later step that took it back.
+        """
         entries = self.header.experiment.entries
         entry = entries[found.place]
         origin = self.origin(entry)
@@ -218,34 +236,39 @@ class _Builder:
             new=new,
             relative=rounded((new - base) / abs(base)) if base else None,
             among=tuple(one.label for one in entries[found.before + 1 : found.place]),
-            comparison=self._comparison(found),
+            comparison=self._comparison(before, after),
             taken_back_by=None if undone is None else entries[undone.place].label,
             author=(origin.author or None) if alone else None,
             date=(origin.date or None) if alone else None,
             diff_stat=(origin.diff_stat or None) if alone else None,
         )
 
-    def _comparison(self, found: ChangePoint) -> Comparison | None:
-        """The typical capture before the step against that after it."""
-        names = (self.header.experiment.entries[found.before].label, self.header.experiment.entries[found.place].label)
+    def _comparison(self, before: Sequence[int], after: Sequence[int]) -> Comparison | None:
+        """All captures before the step against all after it."""
+        entries = self.header.experiment.entries
+        names = (entries[before[-1]].label, entries[after[0]].label)
         try:
-            base, new = self._typical(found.before), self._typical(found.place)
+            base, new = self._captures(before), self._captures(after)
             metric = self.header.experiment.metric
             return compare(base, new, rules=self.rules, base_label=names[0], new_label=names[1], metric=metric, anyway=True)
         except DiagnoseError as fault:
             self.notes.append(f"What moved between {names[0]} and {names[1]} can't be told: {fault.what}")
             return None
 
-    def _typical(self, place: int) -> Diagnosis:
-        """The saved diagnosis of the capture that is nearest to its candidate's median. Raises InputError."""
-        middle = median_of(self.state, place)
-        mine = [
-            line.trial for line in self.lines if line.trial.candidate == place and line.trial.document is not None and line.trial.values
-        ]
-        if middle is None or not mine:
+    def _captures(self, places: Sequence[int]) -> list[Named]:
+        """The saved diagnoses of candidates' captures, without those that contradict the others of theirs. Raises InputError."""
+        found = []
+        for place in places:
+            taken = [line.trial for line in self.lines if line.trial.candidate == place and line.trial.values]
+            kept = [trial for index, trial in enumerate(taken) if index not in self.state.flaky.get(place, ())]
+            found += [
+                Named(self.header.experiment.entries[place].label, read_diagnosis(self.documents / str(trial.document)))
+                for trial in kept
+                if trial.document is not None
+            ]
+        if not found:
             raise InputError("no diagnosis of it was kept.")
-        nearest = min(mine, key=lambda trial: (abs(median_with_error(trial.values)[0] - middle), trial.number))
-        return read_diagnosis(self.documents / str(nearest.document))
+        return found
 
 
 # --- the sentence -----------------------------------------------------------------------------------------------------
@@ -267,6 +290,9 @@ def _sentence(
     if answer.ends == "alike":
         limit = state.question.limit
         alike = "are alike" if limit is None else f"differ by no more than the {units.percent(limit)} that are allowed"
+        if not header.experiment.command:  # one capture of each: their own figures differ by the noise, the levels around them do not
+            levels = f"the level of {metric} differs by {_interval(state)}, {_noise_words(state)}"
+            return " ".join((f"The two ends {alike}: {levels}. {nothing}", *_lone(header, state, answer, unit)))
         return f"The two ends {alike}: {metric} differs by {_interval(state)}. {nothing}"
     if answer.ends == "open":
         likely, (low, _, high) = _likeliest(header, state, answer, unit), _bounds(state)
@@ -401,11 +427,17 @@ def _notes(header: Header, state: State, answer: Answer, lines: Sequence[Line], 
         size = (one.new - one.base) / abs(one.base) if one.base else state.transform.to(one.new)
         where = f"after {story.short(entries[one.before].label)}, not later than {story.short(entries[one.place].label)}"
         yield f"A smaller step, {units.signed_percent(size)}, lies {where}; it was not searched (--smallest-step)."
+    if answer.ends != "alike":  # else the sentence has them
+        yield from _lone(header, state, answer, unit)
+    yield from _inner(lines)
+
+
+def _lone(header: Header, state: State, answer: Answer, unit: str) -> Iterator[str]:
+    """Candidates that stand alone."""
     for place in answer.lone:
         from_ = "the two before and the two after it" if place in state.aside else "its neighbours"
-        name = f"{story.short(entries[place].label)} alone differs from {from_} ({value(state.raw[place][0], unit)})"
+        name = f"{story.short(header.experiment.entries[place].label)} alone differs from {from_} ({value(state.raw[place][0], unit)})"
         yield f"{name}{' and is left out' if place in state.aside else ''}; one capture can't tell a change from a mishap."
-    yield from _inner(lines)
 
 
 def _inner(lines: Sequence[Line]) -> Iterator[str]:
@@ -500,9 +532,9 @@ class Judgement:
 def step_sentence(judgement: Judgement, metric: str, new: Sequence[float], unit: str, limit: float) -> str:
     """What the captures of one commit say."""
     return (
-        f"{VERDICTS[judgement.verdict]}: {story.metric(metric)} {value(statistics.median(new), unit)}, worse than the baseline by "
-        f"{units.signed_percent(judgement.change)} ({units.signed_percent(judgement.low)} to {units.signed_percent(judgement.high)}); "
-        f"{units.percent(limit)} is allowed, noise {units.percent(judgement.noise)}, {runs(len(new))}"
+        f"{VERDICTS[judgement.verdict]}: {story.metric(metric)} {value(statistics.median(new), unit)}, "
+        f"{units.percent(abs(judgement.change))} {'worse' if judgement.change > 0 else 'better'} than the baseline "
+        f"({units.signed_percent(judgement.low)} to {units.signed_percent(judgement.high)}); {units.signed_percent(limit)} is allowed, noise {units.percent(judgement.noise)}, {runs(len(new))}"
     )
 
 

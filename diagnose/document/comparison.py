@@ -239,6 +239,8 @@ class OverlapChange(Struct, frozen=True, kw_only=True):
     base_overlap: float | None
     new_overlap: float | None
     lost_ns: int | None
+    base_count: int | None = None  # exchanges per step; None in a document of an older version
+    new_count: int | None = None
 
 
 class WallChange(Struct, frozen=True, kw_only=True):

@@ -193,6 +193,9 @@ def expand(inputs: Sequence[Path]) -> Inputs:
     return Inputs(traces=tuple(path for path in dict.fromkeys(traces) if unique[os.path.realpath(path)] == path), ignored=tuple(ignored))
 
 
+_DAMAGED = (InputError, OSError, sqlite3.Error, zlib.error, zipfile.BadZipFile, EOFError, ValueError)
+
+
 def start_of(path: Path) -> int | None:
     """Start of a capture in ns since 1970 as the trace tells it (of a folder of ranks, the earliest); None where it does not.
 
@@ -204,5 +207,15 @@ def start_of(path: Path) -> int | None:
             known = [start for start in starts if start is not None]
             return min(known) if known and len(known) == len(starts) else None
         return sniff(path).start(path)
-    except (InputError, OSError, sqlite3.Error, zlib.error, zipfile.BadZipFile, EOFError, ValueError):
+    except _DAMAGED:
         return None
+
+
+def is_damaged(path: Path) -> bool:
+    """Whether a file is no trace, or one that ends or breaks before it tells when it was captured."""
+    try:
+        if not path.is_dir():
+            sniff(path).start(path)
+    except _DAMAGED:
+        return True
+    return False

@@ -115,7 +115,9 @@ def signed_percent(share: float | None, digits: int = 1) -> str:
         return f"{0:.{digits}f} %"
     sign = "+" if share > 0 else "-"
     shown = percent(abs(share), digits)
-    return f"{shown[:2]}{sign}{shown[2:]}" if shown.startswith("<") else f"{sign}{shown}"
+    if shown.startswith("<"):
+        return f"{'<' if share > 0 else '>'} {sign}{shown[2:]}"
+    return f"{sign}{shown}"
 
 
 def bracketed(change: float | None) -> str:

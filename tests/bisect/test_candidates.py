@@ -106,6 +106,16 @@ def test_traces_without_a_time_are_ordered_by_name(traces: Path, tmp_path: Path)
     assert "name" in order.how
 
 
+def test_a_damaged_trace_does_not_put_the_others_out_of_their_order(traces: Path, tmp_path: Path) -> None:
+    for name, hours in (("b", 1), ("a", 2), ("c", 0)):
+        at(traces / "demo.sqlite", tmp_path / f"{name}.sqlite", hours)
+    (tmp_path / "d.sqlite").write_bytes((traces / "demo.sqlite").read_bytes()[:20_000])
+    (tmp_path / "e.sqlite").touch()
+    for order in (candidates.traces("*.sqlite", tmp_path), candidates.runs([str(tmp_path)], tmp_path)):
+        assert [entry.label for entry in order.entries] == ["c.sqlite", "b.sqlite", "a.sqlite"]
+        assert order.how == "By the time of capture that each trace records. Left out, as they can't be read: d.sqlite, e.sqlite."
+
+
 def test_traces_that_tell_one_time_are_ordered_by_the_dates_in_their_names(traces: Path, tmp_path: Path) -> None:
     """Copies, and captures of a machine whose clock was set back, tell times that order nothing."""
     for name in ("x-2026-10-09_run", "y-2026-10-07", "a-20261008"):

@@ -110,8 +110,12 @@ def test_the_sentence_of_several_steps_names_each() -> None:
 
 @for_each(
     "values, limit, begins",
-    ((100.0, 100.1, 105.0, 105.1), 0.1, "The two ends differ by no more than the 10.0 % that are allowed: step time differs by +5.0 %"),
-    ((100.0, 100.1, 100.2, 100.1, 100.0, 100.2), None, "The two ends are alike: step time differs by 0.0 %"),
+    (
+        (100.0, 100.1, 105.0, 105.1),
+        0.1,
+        "The two ends differ by no more than the 10.0 % that are allowed: the level of step time differs by +5.0 %",
+    ),
+    ((100.0, 100.1, 100.2, 100.1, 100.0, 100.2), None, "The two ends are alike: the level of step time differs by 0.0 %"),
     ((100.0, 110.0), None, "The ends are likely to differ, but not beyond doubt: step time differs by +10.0 %"),
     ((100.0, 101.0), None, "Whether the ends differ is open: step time differs by +1.0 %"),
 )
@@ -387,6 +391,8 @@ def test_a_merge_says_how_to_look_inside(history: History, capsys: pytest.Captur
     found = result(capsys)
     assert found.culprits[0].subject == "Merge side"
     assert any("is a merge that brings 3 commits" in note for note in found.notes)
+    changed = git(history.folder, "diff", "--shortstat", f"{found.culprits[0].label}^1", found.culprits[0].label).strip()
+    assert found.culprits[0].diff_stat == changed, "against the first parent alone"
 
 
 # --- items and traces -------------------------------------------------------------------------------------------------

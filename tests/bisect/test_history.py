@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from diagnose import pipeline
-from diagnose.bisect.history import Captured, history
+from diagnose.bisect.history import Captured, _mostly, history
 from diagnose.bisect.model import load_numbers
 from diagnose.bisect.search import Answer, Measurement, Question, State, advise, gradual
 from diagnose.cli import main
 from diagnose.document import diagnosis
 from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.document.encoding import encode
-from diagnose.document.history import History, decode
+from diagnose.document.history import CategoryMove, History, decode
 from diagnose.errors import InputError
 from diagnose.knowledge.comparison import load_comparison_rules
 from diagnose.reason.compare import baselines
@@ -131,7 +131,10 @@ def test_what_creeps_is_said_to_be_gradual_and_no_night_is_blamed(saved: Mapping
         assert found.gradual.relative == pytest.approx(0.06, abs=0.02)
         assert found.gradual.moved
         assert found.noise == pytest.approx(0.01, rel=0.5)
-        assert " over 30 runs, little by little rather than in steps, mostly " in found.sentence
+        assert (
+            " over 30 runs, little by little rather than in steps: from the first to the last third GEMMs and attention take "
+            in found.sentence
+        )
         levels = [run.level or 0.0 for run in found.runs]
         assert levels == sorted(levels)
         assert decode(encode(found)) == found
@@ -169,12 +172,28 @@ def test_few_runs_are_never_said_to_creep() -> None:
         assert (gradual(State(Question(count=count, repeats=count, again=False), load_numbers(), taken)) is not None) == expected
 
 
+def test_what_holds_half_of_a_step_is_mostly_it_and_else_the_largest_are_named() -> None:
+    def moved(*deltas: tuple[str, int]) -> str:
+        return _mostly(
+            [CategoryMove(category=name, base_ns=10**7, new_ns=10**7 + ns, delta_ns=ns) for name, ns in deltas],
+            load_comparison_rules().limits.causes,
+        )
+
+    assert moved(("transport", 600_000), ("compute:router", 400_000)) == ", mostly exposed communication (+0.600 ms)"
+    assert moved(("transport", 400_000), ("compute:router", 300_000), ("copy", 200_000), ("packing", 100_000)) == (
+        ", most of it in exposed communication (+0.400 ms), compute: router (+0.300 ms) and exposed copies (+0.200 ms)"
+    )
+    alike = moved(("compute:attention", 400_000), ("compute:dense_gemm", 410_000), ("compute:norm", 300_000))
+    assert alike.startswith(": GEMMs and attention take 1.04 times as long, all alike")
+    assert moved() == ""
+
+
 def test_runs_without_a_value_are_listed_with_the_reason_and_three_are_needed(saved: Mapping[str, dict[str, object]]) -> None:
     captured = nights(saved, ["base"] * 4, 0.005, 1)
     captured.insert(1, Captured(label="broken", document=None, problem="It is cut off."))
     found = made(captured)
     assert [(one.label, one.value, one.problem) for one in found.runs if one.problem] == [("broken", None, "It is cut off.")]
-    assert any("1 run could not be read" in note for note in found.notes)
+    assert "broken gave no value: It is cut off." in found.notes
     with pytest.raises(InputError, match="2 runs of 3"):
         made(captured[:3])
 

@@ -19,6 +19,7 @@ from diagnose.document.encoding import encode
 from diagnose.errors import InputError, UsageError
 from diagnose.knowledge.comparison import load_comparison_rules
 from diagnose.render import Options, write
+from diagnose.render.reports.bisection.story import short
 from tests.builders.bisection import rich
 
 ENTRIES = tuple(Entry(label=f"image-{number}", subject="", item=f"registry/image:{number}") for number in range(40))
@@ -176,12 +177,12 @@ def test_only_one_run_works_in_a_folder(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_two_figures_of_a_step_are_told_apart_in_every_page() -> None:
-    """Its change is between the levels of all captures; its tables hold one capture against one."""
+    """Its change is between the levels of all captures; its tables hold the captures beside it."""
     found = rich()
     (one,) = [culprit for culprit in found.culprits if culprit.comparison is not None]
     assert one.comparison is not None
     assert one.relative != one.comparison.effect.relative
     for form in ("text", "markdown", "html"):
         told = " ".join(write(found, form, Options(detail=2)).split())
-        assert told.count("Below: the capture nearest to the median of") == 1, form
+        assert told.count(f"Below: {short(one.before)} against {short(one.label)}; the change above") == 1, form
         assert "the change above is between the levels of all captures, so the two may differ a little" in told, form

@@ -13,7 +13,8 @@ import pytest
 
 from diagnose.bisect.model import Numbers, change_points, load_numbers
 from diagnose.bisect.report import taken_back
-from diagnose.bisect.search import Answer, Measurement, Next, Question, State, advise
+from diagnose.bisect.search import Answer, ChangePoint, Measurement, Next, Question, State, advise
+from tests.builders.cases import for_each
 from tests.builders.suites import deep_unless
 
 REPEATS = 10
@@ -153,6 +154,13 @@ def test_a_step_that_was_taken_back_does_not_hide_the_one_that_lasts(named: bool
         undone = taken_back(found)
         assert len(undone) == (len(found) == 3)
     assert today == count if named else today >= 0.55 * count
+
+
+@for_each("left, undone", (100.0, True), (101.0, True), (101.5, False), (103.0, False))
+def test_a_step_of_which_much_is_left_is_not_said_to_be_taken_back(left: float, undone: bool) -> None:
+    up = ChangePoint(before=7, place=8, base=100.0, new=105.0, likeliest=(8, 1.0))
+    back = ChangePoint(before=15, place=16, base=105.0, new=left, likeliest=(16, 1.0))
+    assert taken_back([up, back]) == ({0: back} if undone else {})
 
 
 @pytest.mark.parametrize("ratio", deep_unless((0.0, 1.0), [0.0, 0.5, 1.0, 2.0]))

@@ -153,7 +153,7 @@ def test_good(simulated: dict[str, Path], here: Path, capsys: pytest.CaptureFixt
     said = capsys.readouterr()
     assert said.out == ""
     assert "good: step time 21." in said.err
-    assert "10.0 % is allowed" in said.err
+    assert "+10.0 % is allowed" in said.err
     assert list(here.iterdir()) == []
 
 
@@ -162,7 +162,7 @@ def test_bad(simulated: dict[str, Path], here: Path, capsys: pytest.CaptureFixtu
     said = capsys.readouterr().err
     assert (here / "log.txt").read_text() == "built\n"
     assert "bad: step time 33.1" in said
-    assert "10.0 % is allowed" in said
+    assert "+10.0 % is allowed" in said
     assert ". Launch-bound time" in said
 
 

@@ -188,7 +188,7 @@ def test_sentences_have_the_sign_of_the_tables() -> None:
     assert (signed(-1_500_000.0, "ns"), signed_share(-0.031)) == ("-1.50 ms", "-3.1 %")
 
 
-@for_each("share, said", (None, "–"), (0.0, "0.0 %"), (0.031, "+3.1 %"), (-0.031, "-3.1 %"), (0.00001, "< +0.1 %"), (-0.00001, "< -0.1 %"))
+@for_each("share, said", (None, "–"), (0.0, "0.0 %"), (0.031, "+3.1 %"), (-0.031, "-3.1 %"), (0.00001, "< +0.1 %"), (-0.00001, "> -0.1 %"))
 def test_a_relative_change_is_never_shown_as_none(share: float | None, said: str) -> None:
     assert units.signed_percent(share) == said
 

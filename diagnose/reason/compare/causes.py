@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from diagnose.document.comparison import FindingChange, KernelChange, OverlapChange, StepDelta
+from diagnose.document.comparison import Category, FindingChange, KernelChange, OverlapChange, StepDelta
 from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.history import CategoryMove
 from diagnose.knowledge.comparison import CauseLimits
 from diagnose.knowledge.templates import capitalised, decimal, percent
 from diagnose.model.vocabulary import CommKind
@@ -114,15 +115,21 @@ def _in_pieces(delta: StepDelta, limits: CauseLimits) -> Iterator[tuple[int, str
 
 def _alike(delta: StepDelta, kernels: Sequence[KernelChange], limits: CauseLimits) -> Iterator[tuple[int, str]]:
     """Compute that took another time by one factor, with the same kernels launched as often: the device's speed, not the program."""
-    alike = limits.alike
-    rows = [row for row in delta.categories if row.category.removeprefix(COMPUTE) in alike.buckets and row.base_ns > 0]
+    others = any(one.bucket in limits.alike.buckets and one.kind not in {"slower", "faster"} for one in kernels)
+    if not others:
+        yield from alike(delta.categories, delta.delta_ns, limits)
+
+
+def alike(categories: Sequence[Category | CategoryMove], change: int, limits: CauseLimits) -> Iterator[tuple[int, str]]:
+    """Compute that took another time by one factor, in the direction of the step's `change`: by how many ns, and in words."""
+    known = limits.alike
+    rows = [row for row in categories if row.category.removeprefix(COMPUTE) in known.buckets and row.base_ns > 0]
     base, moved = sum(row.base_ns for row in rows), sum(row.delta_ns for row in rows)
-    others = any(one.bucket in alike.buckets and one.kind not in {"slower", "faster"} for one in kernels)
-    if len(rows) < _SEVERAL or others or abs(moved) < alike.least.value * base or moved * delta.delta_ns <= 0:
+    if len(rows) < _SEVERAL or abs(moved) < known.least.value * base or moved * change <= 0:
         return
     common = moved / base
-    if all(abs(row.delta_ns / row.base_ns - common) <= alike.spread.value * abs(common) for row in rows):
-        said = alike.slower if moved > 0 else alike.faster
+    if all(abs(row.delta_ns / row.base_ns - common) <= known.spread.value * abs(common) for row in rows):
+        said = known.slower if moved > 0 else known.faster
         yield abs(moved), said.replace("{times}", decimal(1 + common))
 
 

@@ -176,4 +176,6 @@ def _overlap_change(key: _Exchange, here: Communication | None, there: Communica
         base_overlap=hidden,
         new_overlap=there.overlap if there is not None else None,
         lost_ns=None if hidden is None or there is None else max(0, round(exposed - busy * (1 - hidden))),
+        base_count=here.count if here is not None else 0,
+        new_count=there.count if there is not None else 0,
     )

@@ -142,7 +142,7 @@ def outcome(
     comparability, limits = judged.comparability, rules.limits.noise
     allowed = effect.tolerance if effect.tolerance is not None else limits.tolerance.value
     known = (besides,) if besides and effect.result != "no_change" else ()
-    reasons = (*known, *_reasons(effect, judged, base, new, allowed, limits), *seen)
+    reasons = (*known, *_reasons(effect, judged, base, new, limits), *seen)
     if effect.result == "refused":
         return Outcome(result="refused", sentence=_refusal(comparability), moved="", reasons=reasons)
     return Outcome(
@@ -198,6 +198,13 @@ def _refusal(comparability: Comparability) -> str:
     return f"The two runs can't be compared, so no verdict is given: {what}{more}. With --anyway the figures are shown all the same."
 
 
+def held_in_long_steps(category: str, ns: float, count: int, words: Vocabulary) -> str:
+    """What the steps that stand far out have more of, as a sentence that follows; empty where no category holds half of it."""
+    if not category:
+        return ""
+    return f" {'It holds' if count == 1 else 'Each holds'} {ms(ns)} more of {category_title(category, words)} than the others."
+
+
 # --- the sentence -----------------------------------------------------------------------------------------------------
 
 
@@ -217,6 +224,8 @@ def _sentence(effect: Effect, normalised: Normalised | None, allowed: float, wor
             if _several(effect) or typical
             else f"Between these two captures {subject} did not change"
         )
+        if _differs(effect):
+            return f"{what} by {percent(allowed)} or more; that it did at all is likely, not sure: {figures}."
         return f"{what} beyond noise: {figures}.{_power(effect, allowed)}"
     if effect.result == "cannot_tell":
         return f"Whether {subject} changed is open: {figures}.{_power(effect, allowed)}"
@@ -302,13 +311,18 @@ def _power(effect: Effect, allowed: float) -> str:
     if effect.result == "no_change":
         return f" A change of {percent(effect.smallest)} or more would have shown in four of five such comparisons; a smaller one may be there."
     likely = ""
-    if effect.low is not None and effect.high is not None and (effect.low > 0 or effect.high < 0):
+    if _differs(effect):
         likely = (
             f" It is likely {'more' if effect.delta > 0 else 'less'} than before, but one comparison of equal runs in twenty looks so too."
         )
     return (
         f"{likely} Such runs show a change of {percent(effect.smallest)} or more in four of five comparisons.{_more_runs(effect, allowed)}"
     )
+
+
+def _differs(effect: Effect) -> bool:
+    """Whether the interval leaves out nought, as it does of equal runs in one comparison of twenty."""
+    return effect.low is not None and effect.high is not None and (effect.low > 0 or effect.high < 0)
 
 
 def _more_runs(effect: Effect, allowed: float) -> str:
@@ -325,17 +339,18 @@ def _more_runs(effect: Effect, allowed: float) -> str:
 def _moved(
     result: Result, delta: StepDelta | None, kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange], rules: ComparisonRules
 ) -> str:
-    """The largest parts of a step's change, with a word where within their own noise, then what went against it beyond noise."""
+    """The largest parts of a step's change, up to the last beyond its own noise if one is, then what went against it beyond noise."""
     if delta is None:
         return ""
     moved = [row for row in delta.categories if row.moved]
     if result == "no_change":
         return _listed("", moved[:_SHOWN], kernels, overlaps, rules.words)
     least = max(_LEAST * abs(delta.delta_ns), rules.limits.noise.category_share.value * delta.base_ns)
-    with_it = [row for row in delta.categories if (row.delta_ns > 0) == (delta.delta_ns > 0) and abs(row.delta_ns) >= least]
+    along = [row for row in delta.categories if (row.delta_ns > 0) == (delta.delta_ns > 0) and abs(row.delta_ns) >= least]
+    with_it = along[: max((place for place, row in enumerate(along[:_SHOWN], 1) if row.moved), default=_SHOWN)]
     against = [row for row in moved if (row.delta_ns > 0) != (delta.delta_ns > 0)]
     parts = (
-        _listed("", with_it[:_SHOWN], kernels, overlaps, rules.words),
+        _listed("", with_it, kernels, overlaps, rules.words),
         _listed("Against it, " if with_it else "", against[: _SHOWN - 1], kernels, overlaps, rules.words),
     )
     return " ".join(part for part in parts if part)
@@ -381,6 +396,8 @@ def _exchange(row: Category, overlaps: Sequence[OverlapChange]) -> OverlapChange
 
 def _together(rows: Sequence[OverlapChange]) -> OverlapChange:
     """All backends of one kind as one exchange: another backend in the new run takes the place of the base's."""
+    if len(rows) == 1:
+        return rows[0]
     busy = sum(one.base_busy_ns for one in rows), sum(one.new_busy_ns for one in rows)
     exposed = sum(one.base_exposed_ns for one in rows), sum(one.new_exposed_ns for one in rows)
     return OverlapChange(
@@ -406,9 +423,18 @@ def _overlap(row: Category, one: OverlapChange) -> str:
         return (
             f"because {'less' if way > 0 else 'more'} of it runs beside compute ({percent(one.base_overlap)} → {percent(one.new_overlap)})"
         )
+    if way * by_time >= abs(row.delta_ns) / 2 and 2 * way * _by_count(one) >= abs(by_time):
+        return f"because it runs {'more' if way > 0 else 'less'} often ({one.base_count} → {one.new_count} per step)"
     if way * by_time >= abs(row.delta_ns) / 2:
         return f"because it runs {'longer' if way > 0 else 'shorter'} ({ms(one.base_busy_ns).removesuffix(' ms')} → {ms(one.new_busy_ns)})"
     return ""
+
+
+def _by_count(one: OverlapChange) -> float:
+    """What an exchange takes more (ns per step) because it runs more often, at base's length; nought where that is not known."""
+    if not one.base_count or one.new_count is None:
+        return 0.0
+    return (one.new_count / one.base_count - 1) * one.base_busy_ns
 
 
 def _cause(row: Category) -> str:
@@ -470,7 +496,7 @@ def _tail(word: str) -> str:
 # --- what weakens it --------------------------------------------------------------------------------------------------
 
 
-def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis, tolerance: float, limits: NoiseLimits) -> Iterator[str]:
+def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis, limits: NoiseLimits) -> Iterator[str]:
     """What a reader has to know before believing it."""
     weighed = [
         one.text
@@ -479,7 +505,7 @@ def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis,
     ]
     yield from weighed
     if effect.result != "refused":
-        yield from _samples_reasons(effect, tolerance, limits)
+        yield from _samples_reasons(effect, limits)
     if not judged.proven and effect.result != "refused" and effect.basis != "identical":
         shapes = " contradict it." if all(map(_shapes, (base, new))) else f" contradict it.{_NO_SHAPES}"
         yield (
@@ -508,7 +534,7 @@ def _shapes(document: Diagnosis) -> bool:
     return document.occupancy is not None and any(row.waves is not None for row in document.occupancy.kernels)
 
 
-def _samples_reasons(effect: Effect, allowed: float, limits: NoiseLimits) -> Iterator[str]:
+def _samples_reasons(effect: Effect, limits: NoiseLimits) -> Iterator[str]:
     if effect.basis == "single step":
         yield (
             f"{_samples(effect)}: how much {sample(effect)}s of a run differ by chance is not known, and a standard deviation of "
@@ -519,6 +545,3 @@ def _samples_reasons(effect: Effect, allowed: float, limits: NoiseLimits) -> Ite
             "One run against one shows that two captures differ, not that the program does: how much its runs differ by chance is not "
             "measured. Three runs of each, or a baseline of five (`diagnose baseline add`), measure it."
         )
-    differ = effect.low is not None and effect.high is not None and (effect.low > 0 or effect.high < 0)
-    if effect.result == "no_change" and differ:
-        yield f"The levels do differ, but the interval lies within the {percent(allowed)} that count as no change."

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 
 from diagnose.knowledge.comparison import NoiseLimits
 from diagnose.knowledge.templates import decimal, percent
-from diagnose.model.statistics import t_quantile, two_groups
-from diagnose.reason.compare.metrics import STEP_TIME
+from diagnose.model.statistics import majority, t_quantile, two_groups
+from diagnose.reason.compare.delta import SplitRun
+from diagnose.reason.compare.metrics import STEP_TIME, by_category
 
 _STEPS = 5  # steps of a run from which two lengths are told: fewer look so by chance
 _BY_CHANCE = 0.005  # that plain scatter lets a run of either side stand apart
+_ORDERED = 0.05  # of the orders of a run's steps: fewer are no chance
 _LEAST = 0.02  # of the level: less need not be said
 _FAR = 0.1  # of the median: no step that is less above it stands far out
 _SCATTER = 8  # times the median deviation of the steps; likewise, so that the tail of plain scatter does not
@@ -57,6 +60,24 @@ def long_steps(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], 
     )
 
 
+def what_long_steps_hold(runs: Sequence[SplitRun]) -> tuple[str, float, int]:
+    """The category that holds at least half of what the steps that stand far out take more than their run's others.
+
+    By how many ns in each, and how many such steps there are; "" and noughts where none does.
+    """
+    more: Counter[str] = Counter()
+    count = 0
+    for run in runs:
+        far = {*_far([float(step.window_ns) for step in run.steps])}
+        usual = [by_category(step) for step in run.steps if step.window_ns not in far]
+        for step in (by_category(step) for step in run.steps if step.window_ns in far):
+            count += 1
+            for name in {*step, *(name for one in usual for name in one)}:
+                more[name] += round((step.get(name, 0) - median(one.get(name, 0) for one in usual)) * run.scale)
+    name, ns = max(more.items(), key=lambda one: (one[1], one[0]), default=("", 0))
+    return (name, ns / count, count) if ns > 0 and 2 * ns >= sum(more.values()) else ("", 0.0, 0)
+
+
 def _excess(run: Sequence[float]) -> float:
     """What the steps of a run that stand far out add to its mean, as a share of its median."""
     middle = median(run)
@@ -89,12 +110,29 @@ def _steps_in_two(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]
     """Steps of two lengths within runs."""
     for side, runs in (("base", base), ("new", new)):
         found = [groups for run in runs if len(run) >= _STEPS and (groups := two_groups(run)) is not None and _apart(groups) >= least]
-        if 2 * len(found) > len(runs):
-            sizes = [sum(len(groups[which]) for groups in found) for which in (0, 1)]
+        sizes = [sum(len(groups[which]) for groups in found) for which in (0, 1)]
+        open_ = any(majority(sum(map(len, groups)), len(groups[0]) / sum(map(len, groups))) < 1 - _BY_CHANCE for groups in found)
+        if 2 * len(found) > len(runs) and open_:
+            apart = percent(median(_apart(groups) for groups in found))
+            if 2 * sum(_gets_slower(run) for run in runs) > len(runs):
+                yield (
+                    f"The steps of {side} get {apart} longer within the capture ({sizes[0]} short, then {sizes[1]} long), as when the clock "
+                    "falls (power, heat) or another process begins: log clocks beside the run, and capture later steps."
+                )
+                continue
             yield (
-                f"The steps of {side} are of two lengths, {percent(median(_apart(groups) for groups in found))} apart ({sizes[0]} short, "
+                f"The steps of {side} are of two lengths, {apart} apart ({sizes[0]} short, "
                 f"{sizes[1]} long): a median may lie in either group. Compare steps of one kind (--step-range), or more of them."
             )
+
+
+def _gets_slower(run: Sequence[float]) -> bool:
+    """Whether all short steps of a run come before all long ones, as fewer than one in twenty orders do."""
+    groups = two_groups(run)
+    if groups is None:
+        return False
+    is_long = [value > max(groups[0]) for value in run]
+    return is_long == sorted(is_long) and math.comb(len(run), len(groups[0])) > 1 / _ORDERED
 
 
 def _runs_in_two(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], least: float) -> Iterator[str]:

@@ -25,8 +25,8 @@ from diagnose.reason.compare.findings import findings, gate, walls
 from diagnose.reason.compare.kernels import KernelChanges, kernels
 from diagnose.reason.compare.metrics import NO_STEPS, STEP_TIME, Samples, samples, split_of, steps_of
 from diagnose.reason.compare.noise import Design, decide
-from diagnose.reason.compare.outcome import besides, outcome
-from diagnose.reason.compare.patterns import long_steps, patterns
+from diagnose.reason.compare.outcome import besides, held_in_long_steps, outcome
+from diagnose.reason.compare.patterns import long_steps, patterns, what_long_steps_hold
 from diagnose.reason.compare.work import Place
 from diagnose.version import __version__
 
@@ -101,6 +101,7 @@ def compare(
     labels = [[one.run.label for one in side] for side in (here, there)]
     seen = () if refused else patterns(base_runs, new_runs, labels, metric=metric, limits=limits)
     by_mean = (0.0, "") if refused or effect.unit != "ns" else long_steps(base_runs, new_runs, metric=metric)
+    longer = what_long_steps_hold(_splits(there if by_mean[0] > 0 else here)) if by_mean[1] else ("", 0.0, 0)
     return Comparison(
         schema=SCHEMA,
         tool=Tool(name="diagnose", version=__version__, rules_sha256=second.tool.rules_sha256),
@@ -115,7 +116,7 @@ def compare(
             rules,
             seen,
             found,
-            by_mean,
+            (by_mean[0], f"{by_mean[1]}{held_in_long_steps(*longer, rules.words)}"),
             besides(around, changed),
         ),
         base=_side(here, first, base_label, rules),

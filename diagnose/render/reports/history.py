@@ -15,6 +15,7 @@ from diagnose.render.reports.comparison.story import value
 
 MOST_ROWS = 400  # runs that are all shown
 _MOST_MOVED = 12  # categories of one step
+_LEAST_MOVED = 0.1  # of the largest difference: a category that moved by less is left out
 _COMMIT = 12  # digits of a commit
 
 
@@ -104,7 +105,7 @@ _AROUND, _THIRDS = "Medians of the runs before and after the step.", "Medians of
 
 
 def _moved(moved: Sequence[CategoryMove], which: str, note: str) -> Table:
-    shown = moved[:_MOST_MOVED]
+    shown = [one for one in moved[:_MOST_MOVED] if abs(one.delta_ns) >= _LEAST_MOVED * abs(moved[0].delta_ns)]
     left = len(moved) - len(shown)
     return Table(
         f"moved-{which}",
@@ -143,5 +144,4 @@ def _run(document: History, one: HistoryRun, *, step: bool) -> dict[str, str]:
         "#level": units.MISSING if one.level is None else value(one.level, document.unit),
         "#from the level?": units.MISSING if away is None else units.signed_percent(away),
         "#steps?": units.count(one.steps),
-        "problem?": one.problem[:400],
     }

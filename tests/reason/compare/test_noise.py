@@ -8,8 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from diagnose.document.device import StepSplit
+from diagnose.reason.compare.delta import SplitRun
 from diagnose.reason.compare.noise import Decision, Design, _astray
-from diagnose.reason.compare.patterns import long_steps, patterns
+from diagnose.reason.compare.outcome import held_in_long_steps
+from diagnose.reason.compare.patterns import long_steps, patterns, what_long_steps_hold
 from tests.builders.cases import for_each
 from tests.builders.comparing import RULES, decide
 
@@ -242,6 +245,18 @@ def test_a_warm_up_two_kinds_of_steps_and_two_kinds_of_runs_are_said() -> None:
     assert "The runs of base fall into two groups, 6.0 % apart (3 fast, 2 slow)" in seen(runs(100, 106, 100.1, 106.1, 99.9), runs(100))
 
 
+def test_steps_that_get_longer_within_a_capture_are_no_two_kinds_of_step() -> None:
+    falling_clock = [[100.0, 100.3, 99.8, 100.1, 100.2, 99.9, 109.8, 110.1, 110.4, 109.9]]
+    said = seen(runs(100), falling_clock)
+    assert said.startswith("The steps of new get 9.9 % longer within the capture (6 short, then 4 long), as when the clock falls")
+    assert "are of two lengths" in seen(runs(100), [falling_clock[0][::-1]]), "the other way no clock is known to go"
+    assert "are of two lengths" in seen(runs(100), [[100.0, 100.1, 99.9, 110.0, 110.2, 109.9]]), "one of twenty orders"
+
+
+def test_a_few_long_steps_leave_no_doubt_of_where_the_median_lies() -> None:
+    assert not seen(runs(100), [[100.0, 100.2, 130.0, 99.9, 100.1, 100.0, 99.8, 130.4, 100.1, 100.3, 99.9, 100.0, 100.1, 99.9, 100.2]])
+
+
 def test_one_run_that_stands_apart_from_the_others_of_its_side_is_named() -> None:
     base = runs(100, 100.5, 99.6, 100.2, 99.8)
     assert seen(base, runs(100.3, 120, 99.9)).startswith("n1 stands 19.9 % above the other runs of new")
@@ -266,6 +281,24 @@ def test_a_few_long_steps_are_told_by_the_mean_where_the_median_does_not_see_the
     assert back < 0
     assert "20.0 % shorter" in again
     assert "of base stand far out" in again
+
+
+def test_what_the_long_steps_hold_is_told_where_one_category_holds_half_of_it() -> None:
+    def step(index: int, attention: int, experts: int) -> StepSplit:
+        return StepSplit(index=index, window_ns=attention + experts, compute={"attention": attention, "expert_gemm": experts}, absent=())
+
+    usual = [step(index, 20_000_000 + index, 40_000_000) for index in range(8)]
+    experts = [SplitRun(steps=[*usual, step(8, 20_000_000, 60_000_000), step(9, 24_000_000, 62_000_000)])]
+    assert what_long_steps_hold(experts) == ("compute:expert_gemm", 21_000_000.0, 2)
+    category, ns, count = what_long_steps_hold(experts)
+    said = held_in_long_steps(category, ns, count, RULES.words)
+    assert said == " Each holds 21.0 ms more of compute in expert GEMM than the others."
+    assert (
+        held_in_long_steps("host_sync", 5e6, 1, RULES.words)
+        == " It holds 5.00 ms more of idle time under synchronising calls than the others."
+    )
+    assert what_long_steps_hold([SplitRun(steps=usual)]) == ("", 0.0, 0), "none stands far out"
+    assert held_in_long_steps("", 0.0, 0, RULES.words) == ""
 
 
 def test_steps_that_both_sides_have_and_plain_noise_change_no_mean() -> None:

@@ -53,6 +53,24 @@ def test_an_exchange_that_takes_longer_beside_as_much_compute_has_lost_no_overla
     assert because in _overlap(Category(category="transport", base_ns=exposed[0], new_ns=exposed[1], delta_ns=moved, moved=True), one)
 
 
+@for_each(
+    "busy, counts, because",
+    ((600, 900), (20, 30), "because it runs more often (20 → 30 per step)"),
+    ((900, 600), (30, 20), "because it runs less often (30 → 20 per step)"),
+    ((600, 900), (20, 20), "because it runs longer ("),
+    ((600, 900), (20, 22), "because it runs longer ("),  # which explains a fifth of it
+    ((600, 900), (None, None), "because it runs longer ("),  # a document of an older version
+)
+def test_an_exchange_that_runs_more_often_is_not_said_to_run_longer(
+    busy: tuple[int, int], counts: tuple[int | None, int | None], because: str
+) -> None:
+    one = OverlapChange(
+        kind="expert", backend="nccl", base_busy_ns=busy[0], new_busy_ns=busy[1], base_exposed_ns=busy[0], new_exposed_ns=busy[1],
+        base_overlap=0.0, new_overlap=0.0, lost_ns=None, base_count=counts[0], new_count=counts[1],
+    )  # fmt: skip
+    assert because in _overlap(Category(category="transport", base_ns=busy[0], new_ns=busy[1], delta_ns=busy[1] - busy[0], moved=True), one)
+
+
 def test_what_differs_besides_the_code_is_told_with_the_device_first() -> None:
     around = [
         EnvironmentChange(name="CUDA", kind="version", base="12.8", new="13.0"),

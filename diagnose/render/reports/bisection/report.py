@@ -70,9 +70,10 @@ def _blocks(document: Bisection) -> Iterator[Block]:
     yield Block(content=tables.trials(document), section="trials", name="all runs", worth=70, aside=True, detail=FINDINGS)
     if document.command:
         yield Block(content=Text(text=shlex.join(document.command), tone="code"), section="repeat", name="to repeat it", worth=85)
-    notes = tuple(note for note in (document.order, *document.notes) if note)
-    if notes:
-        yield Block(content=r.Listing(texts=notes), section="notes", name="notes", worth=80, detail=FINDINGS)
+    if document.notes:
+        yield Block(content=r.Listing(texts=document.notes), section="notes", name="notes", worth=80)
+    if document.order:
+        yield Block(content=Text(text=document.order, tone="weak"), section="notes", name="notes", worth=80, detail=FINDINGS)
 
 
 def _outcome(document: Bisection) -> r.Panel:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from diagnose.document.bisection import Bisection, BisectResult, CandidateState, Culprit, Kind
+from diagnose.document.comparison import RunRead
 from diagnose.render import units
 from diagnose.render.figures.figure import Look
 from diagnose.render.reports.comparison.story import metric as metric  # noqa: PLC0414 - asked for here with the other words of a bisection
@@ -85,11 +87,19 @@ def origin(culprit: Culprit) -> str:
 
 
 def compared(culprit: Culprit) -> str:
-    """What the tables of a step compare: two captures, whose difference is not quite that of the levels of all captures."""
-    return (
-        f"Below: the capture nearest to the median of {short(culprit.before)} against that of {short(culprit.label)}; "
-        "the change above is between the levels of all captures, so the two may differ a little."
-    )
+    """What the tables of a step compare: captures, whose difference is not quite that of the levels of all captures."""
+    found = culprit.comparison
+    before = _compared(culprit.before, () if found is None else found.base.runs, "up to {}")
+    after = _compared(culprit.label, () if found is None else found.new.runs, "from {} on")
+    return f"Below: {before} against {after}; the change above is between the levels of all captures, so the two may differ a little."
+
+
+def _compared(label: str, runs: Sequence[RunRead], several: str) -> str:
+    """One side: a candidate with its captures, or several traces."""
+    count = units.plural(len(runs), "capture")
+    if len({one.label for one in runs}) > 1:
+        return f"{count} {several.format(short(label))}"
+    return f"{short(label)}{f' ({count})' if len(runs) > 1 else ''}"
 
 
 def among(document: Bisection, culprit: Culprit) -> str:
