@@ -25,18 +25,21 @@ T = TypeVar("T", bound=OnDevice)
 
 
 def per(document: Diagnosis) -> str:
-    """`per step`, or `per capture` where nothing cut the capture into steps."""
-    return "per capture" if document.steps.anchor == "capture" else "per step"
+    """`per step`, `per iteration` or `per capture`, as `whole` has it."""
+    return f"per {whole(document)}"
 
 
 def mean_per(document: Diagnosis) -> str:
     """`mean per step`, or `per capture`."""
-    return "per capture" if document.steps.anchor == "capture" else "mean per step"
+    return f"{'' if document.steps.anchor == 'capture' else 'mean '}{per(document)}"
 
 
 def whole(document: Diagnosis) -> str:
-    """What a share is of: the step, or the capture where nothing cut it into steps."""
-    return "capture" if document.steps.anchor == "capture" else "step"
+    """What a share is of: the step (an iteration, where nothing trains), or the capture where nothing cut it into steps."""
+    if document.steps.anchor == "capture":
+        return "capture"
+    training = document.facts.get("is_training")
+    return "iteration" if training is not None and training.value is False else "step"
 
 
 def device_label(rank: int, device: int) -> str:
