@@ -322,7 +322,7 @@ def measure_device(
     traits = kernel_traits(trace, inside, knowledge.features)
     counted = step_counts(inside, windows, found, host, graph_launches(trace, rank, knowledge.hosts), traits, trace.provenance.own_spans())
     beside = compared(inside, work)
-    whole = from_its_start(trace, rank, knowledge.hosts)
+    whole = not trace.memory.is_empty() and from_its_start(trace, rank, knowledge.hosts)
     memory = memory_use(inside, windows, found.pieces, trace.memory, rank, device, whole=whole)
     data_dependent = [bucket for bucket, spec in knowledge.buckets.items() if spec.data_dependent]
     measured = DeviceMeasure(

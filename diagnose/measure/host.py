@@ -108,12 +108,8 @@ def calls_named(trace: Trace, pattern: str) -> pl.DataFrame:
 
 def from_its_start(trace: Trace, rank: int, rules: HostRules) -> bool:
     """Whether the capture holds a rank's process from its start: its first call is one that a process begins with."""
-    first = trace.calls.filter(pl.col("rank") == rank).sort("start").head(1)
-    return (
-        not trace.names.join(first.select(pl.col("name_id").alias("id")), on="id", how="semi")
-        .filter(pl.col("text").str.contains(rules.starting_pattern()))
-        .is_empty()
-    )
+    first = trace.calls.filter(pl.col("rank") == rank)["name_id"].head(1)
+    return bool(trace.names["text"].gather(first).str.contains(rules.starting_pattern()).any())
 
 
 def graph_launches(trace: Trace, rank: int, rules: HostRules) -> pl.Series:
