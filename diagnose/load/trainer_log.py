@@ -55,8 +55,8 @@ class LogTokens:
 class LoggedRun:
     """What a log tells of the whole run.
 
-    `step_ns`: a step, the median. `peak_allocated`, `peak_reserved`: bytes, of the rank that held most. `out_of_memory`: how often GPU
-    memory ran out after the last iteration. None where the log does not tell.
+    `step_ns`: a step, the median. `peak_allocated`, `peak_reserved`: bytes, both of the rank that reserved most. `out_of_memory`: how
+    often GPU memory ran out after the last iteration. None where the log does not tell.
     """
 
     step_ns: float | None
@@ -105,7 +105,7 @@ def logged_run(path: Path, specs: LogSpecs, *, profiled: range = range(0)) -> Lo
         re.compile(spec.pattern) for spec in (specs.iteration, specs.elapsed, specs.max_allocated, specs.max_reserved, specs.out_of_memory)
     )
     found: dict[int, float] = {}
-    levels: dict[re.Pattern[str], list[float]] = {allocated: [], reserved: []}
+    levels: list[tuple[int, int]] = []  # reserved and allocated bytes, of one rank each
     failures = 0
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
@@ -114,19 +114,20 @@ def logged_run(path: Path, specs: LogSpecs, *, profiled: range = range(0)) -> Lo
                 if at is not None and took is not None:
                     found[int(at[1])] = float(took[1])
                     failures = 0
-                for pattern, values in levels.items():
-                    values += [float(level[1]) for level in [pattern.search(line)] if level is not None]
+                held = [pattern.search(line) for pattern in (reserved, allocated)]
+                if held[0] is not None and held[1] is not None:
+                    levels.append((round(float(held[0][1]) * 2**20), round(float(held[1][1]) * 2**20)))
                 failures += failed.search(line) is not None
     except OSError as fault:
         raise InputError(f"The log {path} can't be read: {fault.strerror}.", effect=_NOT_ANALYSED, next_step="Check the path.") from fault
     times = [value for iteration, value in found.items() if iteration not in profiled] or list(found.values())
-    if not (times or failures or any(levels.values())):
+    if not (times or failures or levels):
         raise InputError(
             f"The log {path.name} does not tell how long an iteration took, nor how much memory it held.",
             effect=_NOT_ANALYSED,
             next_step="It takes logs of Megatron-LM and Megatron-Bridge (elapsed time per iteration). Leave --log out otherwise.",
         )
-    peak_allocated, peak_reserved = (round(max(values) * 2**20) if values else None for values in levels.values())
+    peak_reserved, peak_allocated = max(levels) if levels else (None, None)
     step = median(times) * 1e6 if times else None
     return LoggedRun(step_ns=step, peak_allocated=peak_allocated, peak_reserved=peak_reserved, out_of_memory=failures)
 

@@ -256,10 +256,11 @@ def test_a_failed_allocation_outranks_every_wall(tmp_path: Path) -> None:
     failed = {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[OutOfMemory]", "pid": 10, "tid": 11, "ts": 1050,
               "args": {"Device Type": 1, "Device Id": 0, "Bytes": 1 << 33, "Total Allocated": 1 << 36, "Total Reserved": 1 << 36}}  # fmt: skip
     path = tmp_path / "trace.json"
-    path.write_bytes(document([*small(120), failed, {**failed, "ts": 1060}]))
+    path.write_bytes(document([*small(120), *({**failed, "ts": 1050 + at} for at in range(25))]))
     found = diagnose([path])
-    assert found.facts["out_of_memory_events"].value == 2
+    assert found.facts["out_of_memory_events"].value == 25
     assert found.findings[0].id == "memory-out-of-memory"
-    assert found.verdict.sentence.startswith("The GPU ran out of memory (2 failed allocations). ")
+    assert found.verdict.sentence.startswith("The GPU ran out of memory (25 failed allocations). ")
+    assert len(found.capture.diagnostics) == 1
     path.write_bytes(document(small(120)))
     assert diagnose([path]).facts["out_of_memory_events"].value is None, "memory was not profiled"
