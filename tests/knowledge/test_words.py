@@ -30,7 +30,7 @@ BANNED = re.compile(
 TRANSPORT = re.compile(r"\btransport\b", re.IGNORECASE)
 PROSE = (
     "name", "summary", "why", "wrong_when", "check", "capture", "title", "disputed", "undecidable", "cost", "risk", "say", "unknown",
-    "remedy",
+    "remedy", "to",
 )  # fmt: skip
 
 # file (without its folder's): what in it still is to be said otherwise
