@@ -15,7 +15,7 @@ from diagnose.document.forecast import Forecast
 from diagnose.errors import DiagnoseError, ForeignInputError, InputError, JobFileError, MissingInputError, UsageError
 from diagnose.job import Job
 from diagnose.load.readers import STDIN
-from diagnose.load.trainer_log import load_specs, unprofiled_step
+from diagnose.load.trainer_log import load_specs, logged_run
 from diagnose.measure.capture import Measured
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Rank
@@ -67,7 +67,7 @@ def diagnose(
     """
     prepared = prepare(config=config, overrides=overrides, command=command, rules=rules, step_range=step_range, nsys=nsys)
     found = find_inputs([inputs] if isinstance(inputs, str | Path) else inputs)
-    unprofiled = None if log is None else unprofiled_step(Path(log), load_specs(), profiled=_profiled(prepared.job))
+    logged = None if log is None else logged_run(Path(log), load_specs(), profiled=_profiled(prepared.job))
     if getattr(engine, "scheduler", None) is None:  # workers elsewhere may see what is not to be seen from here
         _check_there(found)
     tasks = tuple(tasks_of(found.paths, rank))
@@ -80,7 +80,7 @@ def diagnose(
     )
     outcomes = _outcomes(run, engine)
     measured = _measured(found, outcomes, run.doing)
-    document = conclude(measured, prepared.job, prepared.knowledge, include_host_info=include_host_info, unprofiled_step_ns=unprofiled)
+    document = conclude(measured, prepared.job, prepared.knowledge, include_host_info=include_host_info, logged=logged)
     if not forecasts:
         return document
     run.doing("replaying")

@@ -252,7 +252,7 @@ class _Builder:
             metric = self.header.experiment.metric
             return compare(base, new, rules=self.rules, base_label=names[0], new_label=names[1], metric=metric, anyway=True)
         except DiagnoseError as fault:
-            self.notes.append(f"What moved between {names[0]} and {names[1]} can't be told: {fault.what}")
+            self.notes.append(f"What moved between {names[0]} and {names[1]} is not known: {fault.what}")
             return None
 
     def _captures(self, places: Sequence[int]) -> list[Named]:

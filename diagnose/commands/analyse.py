@@ -55,7 +55,7 @@ class Analysis(Group):
     panel = READING
     strict: bool = option("--strict", panel=GATE, is_flag=True, help="Exit 4 if data was lost.")
     patch: Path | None = option("--patch", panel=JOB, type=PATH, help="Write the job file of --config, changed as advised, to this file.")
-    log: Path | None = option("--log", type=PATH, help="The trainer's log, for the step time without the profiler.")
+    log: Path | None = option("--log", type=PATH, help="The trainer's log, for the step time without the profiler, and for memory.")
     bundle: Path | None = option(
         "--bundle",
         panel=FAULT,

@@ -91,7 +91,7 @@ def _versions(document: Diagnosis) -> Iterator[tuple[str, Any]]:
     yield "profiler", f"{document.capture.profiler} {document.capture.profiler_version or ''}".strip()
     yield "capture", {"format": document.capture.format, "schema": document.capture.schema_version}
     yield "framework", None if document.job is None else document.job.format
-    yield "told by the capture", {item.name: item.value for item in document.environment if item.kind == "version"}
+    yield "recorded in the capture", {item.name: item.value for item in document.environment if item.kind == "version"}
 
 
 def _version(name: str) -> str | None:

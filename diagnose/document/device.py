@@ -50,6 +50,19 @@ class Window(Struct, frozen=True, kw_only=True):
     device: int = 0
 
 
+class MetricSamples(OnDevice, frozen=True, kw_only=True):
+    """One hardware metric of one device inside the steps.
+
+    A sample is of the whole GPU, so it speaks of one operation only where that ran alone.
+    """
+
+    name: str
+    samples: int
+    alone: int  # samples at which just one operation ran on the device
+    mean: float | None  # in the metric's own unit
+    mean_alone: float | None  # over the samples of `alone`
+
+
 class LongestCall(Struct, frozen=True, kw_only=True):
     """One API call (and the kernel that it launched)."""
 

@@ -21,6 +21,7 @@ from diagnose.document.device import (
     DeviceSplit,
     HostCost,
     Memory,
+    MetricSamples,
     MoeLayer,
     Occupancy,
     OnDevice,
@@ -179,10 +180,11 @@ class Capture(Struct, frozen=True, kw_only=True):
     cuda_graphs: Literal["none", "nodes", "opaque"]
     correlation_rate: float | None  # share of device operations that joined their launch
     resolved_wait_rate: float | None  # share of stream waits whose event record was found
-    metrics: tuple[str, ...]
+    metrics: tuple[str, ...]  # names of the hardware metrics that were sampled
     slowdown: float | None
     tables: tuple[TableCount, ...] = ()
     notes: tuple[str, ...] = ()
+    samples: tuple[MetricSamples, ...] = ()  # what those metrics show in the steps
     phases: tuple[Phase, ...] = ()  # start-up, as the device saw it that the verdict speaks of
 
 

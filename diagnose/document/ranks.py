@@ -133,6 +133,11 @@ class MatchedExchange(Struct, frozen=True, kw_only=True):
     link_gb_s: float | None = None  # the platform's link
     note: str = ""  # why instances are unmatched, or bandwidths absent
 
+    @property
+    def partial(self) -> bool:
+        """Whether members were not captured: one of them may have come last, so that even the shortest duration holds waiting."""
+        return self.size is not None and self.size > len(self.ranks)
+
 
 class Late(Struct, frozen=True, kw_only=True):
     """Who keeps the others waiting in one group of ranks, and what it does meanwhile.

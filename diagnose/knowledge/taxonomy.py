@@ -157,13 +157,17 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class HostCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One family of host API calls. `waits_for`: what a synchronising call waits for. `compiled`: a silence before it is compilation."""
+    """One family of host API calls. `waits_for`: what a synchronising call waits for. `compiled`: a silence before it is compilation.
+
+    `starts`: the first call of a process that uses the GPU.
+    """
 
     id: str
     patterns: tuple[str, ...]
     role: HostRole
     waits_for: Literal["stream", "event", "device"] | None = None
     compiled: bool = False
+    starts: bool = False
 
 
 class HostRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -286,6 +290,10 @@ class HostRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def compiled_pattern(self) -> str:
         """One pattern for all calls that load what was compiled just before."""
         return union([pattern for call in self.calls if call.compiled for pattern in call.patterns])
+
+    def starting_pattern(self) -> str:
+        """One pattern for the calls that a process begins with."""
+        return union([pattern for call in self.calls if call.starts for pattern in call.patterns])
 
     def range_pattern(self, meaning: str) -> str:
         """One pattern for all ranges with a meaning."""

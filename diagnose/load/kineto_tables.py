@@ -370,7 +370,7 @@ def _provenance(
 ) -> Provenance:
     versions = [f"{label} {keys[key]}" for key, label in _VERSIONS.items() if isinstance(keys.get(key), int | float | str)]
     diagnostics = [*_messages(keys, "ERROR"), *_messages(keys, "WARNING")][:_MAX_MESSAGES]
-    diagnostics += [f"{OUT_OF_MEMORY}: an allocation of device memory failed"] * min(part.read[OUT_OF_MEMORY], _MAX_MESSAGES)
+    failed = [f"{OUT_OF_MEMORY}: an allocation of device memory failed"] * part.read[OUT_OF_MEMORY]  # all of them count
     private = _names(keys)
     version = keys.get("schemaVersion")
     return Provenance(
@@ -383,7 +383,7 @@ def _provenance(
         duration_ns=part.duration_ns,
         has_python_stacks=any(CATEGORIES.get(table) == "python" for table in part.read),
         graph_trace=_graph_trace(tables, names),
-        diagnostics=tuple(without_private(text, private)[:_MAX_LENGTH] for text in diagnostics),
+        diagnostics=(*(without_private(text, private)[:_MAX_LENGTH] for text in diagnostics), *failed),
         environment=() if rules is None else environment_of(keys, _used(tables), rules),
         notes=(*_rank_notes(keys, rank), *_pid_notes(part)),
     )

@@ -1,6 +1,6 @@
 """What a trainer's log tells (trace_rules/trainer_logs.yaml).
 
-How many tokens a step trains on, and how long it takes without a profiler.
+How many tokens a step trains on, how long it takes without a profiler, and how much memory it held.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ class LogSpecs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     elapsed: Spec
     tokens: Spec
     samples: Spec
+    max_allocated: Spec
+    max_reserved: Spec
+    out_of_memory: Spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +51,26 @@ class LogTokens:
     source: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class LoggedRun:
+    """What a log tells of the whole run.
+
+    `step_ns`: a step, the median. `peak_allocated`, `peak_reserved`: bytes, both of the rank that reserved most. `out_of_memory`: how
+    often GPU memory ran out after the last iteration. None where the log does not tell.
+    """
+
+    step_ns: float | None
+    peak_allocated: int | None
+    peak_reserved: int | None
+    out_of_memory: int
+
+
 def load_specs() -> LogSpecs:
     """The patterns that come with the program. Raises RuleFileError."""
     with checked(_FILE, effect="No log can be read.", next_step="Correct the file."):
         found = converted(packaged(_FILE), LogSpecs)
-        for spec in (found.iteration, found.elapsed, found.tokens, found.samples):
-            re.compile(spec.pattern)
+        for name in LogSpecs.__struct_fields__:
+            re.compile(getattr(found, name).pattern)
         return found
 
 
@@ -82,26 +99,37 @@ def tokens_per_step(path: Path, sequence: int | None, specs: LogSpecs) -> LogTok
     )
 
 
-def unprofiled_step(path: Path, specs: LogSpecs, *, profiled: range = range(0)) -> float:
-    """Nanoseconds of a step as the log tells it: the median over its iterations but those in `profiled`. Raises InputError."""
-    number, elapsed = re.compile(specs.iteration.pattern), re.compile(specs.elapsed.pattern)
+def logged_run(path: Path, specs: LogSpecs, *, profiled: range = range(0)) -> LoggedRun:
+    """What a log tells; of iterations those in `profiled` are left out where there are others. Raises InputError."""
+    number, elapsed, allocated, reserved, failed = (
+        re.compile(spec.pattern) for spec in (specs.iteration, specs.elapsed, specs.max_allocated, specs.max_reserved, specs.out_of_memory)
+    )
     found: dict[int, float] = {}
+    levels: list[tuple[int, int]] = []  # reserved and allocated bytes, of one rank each
+    failures = 0
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                at, took = number.search(line[:_LONGEST_LINE]), elapsed.search(line[:_LONGEST_LINE])
+            for line in (whole[:_LONGEST_LINE] for whole in lines):
+                at, took = number.search(line), elapsed.search(line)
                 if at is not None and took is not None:
                     found[int(at[1])] = float(took[1])
+                    failures = 0
+                held = [pattern.search(line) for pattern in (reserved, allocated)]
+                if held[0] is not None and held[1] is not None:
+                    levels.append((round(float(held[0][1]) * 2**20), round(float(held[1][1]) * 2**20)))
+                failures += failed.search(line) is not None
     except OSError as fault:
         raise InputError(f"The log {path} can't be read: {fault.strerror}.", effect=_NOT_ANALYSED, next_step="Check the path.") from fault
     times = [value for iteration, value in found.items() if iteration not in profiled] or list(found.values())
-    if not times:
+    if not (times or failures or levels):
         raise InputError(
-            f"The log {path.name} does not tell how long an iteration took.",
+            f"The log {path.name} does not tell how long an iteration took, nor how much memory it held.",
             effect=_NOT_ANALYSED,
             next_step="It takes logs of Megatron-LM and Megatron-Bridge (elapsed time per iteration). Leave --log out otherwise.",
         )
-    return median(times) * 1e6
+    peak_reserved, peak_allocated = max(levels) if levels else (None, None)
+    step = median(times) * 1e6 if times else None
+    return LoggedRun(step_ns=step, peak_allocated=peak_allocated, peak_reserved=peak_reserved, out_of_memory=failures)
 
 
 def _counted(lines: Iterable[str], specs: LogSpecs) -> tuple[dict[int, int], dict[int, int]]:

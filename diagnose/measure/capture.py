@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from diagnose.document.device import MetricSamples
 from diagnose.errors import UsageError
 from diagnose.knowledge.environment import digest
 from diagnose.knowledge.forecast import Report
@@ -20,7 +21,7 @@ from diagnose.measure.phases import start_up
 from diagnose.measure.sharing import guests, named, shared, trains, without
 from diagnose.measure.step_classes import user_ranges
 from diagnose.measure.step_host import step_ranges
-from diagnose.measure.steps import STEP_RANGE, find_steps, model_work
+from diagnose.measure.steps import STEP_RANGE, find_steps, inside_windows, model_work
 from diagnose.model.environment import EnvironmentItem
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Provenance, Rank, Trace
@@ -68,7 +69,7 @@ class Measured:
     ledger: Ledger
     devices: tuple[DeviceMeasure, ...]
     facts: dict[str, FactValue]
-    metrics: tuple[str, ...]
+    samples: tuple[MetricSamples, ...]
 
 
 def measure(
@@ -101,6 +102,7 @@ def measure(
     around = {(rank, device): step_ranges(trace, rank, one.frame) for (rank, device), one in steps.items()}
     trace = replace(trace, ranges=kept_ranges(trace, knowledge.hosts))  # only the host's ranges are still needed
     devices: list[DeviceMeasure] = []
+    samples: list[MetricSamples] = []
     for rank, device, work in device_work(trace, launches, classified):  # again, so that one device's operations are held at a time
         if (rank, device) in hosted:
             continue
@@ -124,14 +126,43 @@ def measure(
             check_split(step_split, step_budget)
         ledger = ledger.note("merged_classes", "ops", one.budget.merged_classes)
         devices.append(one)
+        samples += metric_samples(trace, work, one.steps.frame, rank, device)
     return Measured(
         provenance=trace.provenance,
         ranks=without(trace.ranks, hosted, steps),
         ledger=ledger,
         devices=tuple(devices),
         facts=trace_facts(trace, devices, knowledge, ranks_captured=0),
-        metrics=tuple(sorted(set(trace.names["text"].gather(trace.counters["name_id"].unique()).to_list()))),
+        samples=tuple(samples),
     )
+
+
+def metric_samples(trace: Trace, work: pl.DataFrame, windows: pl.DataFrame, rank: int, device: int) -> list[MetricSamples]:
+    """What the hardware metrics of one device show inside its steps, by name. `work`: all its operations."""
+    own = trace.counters.filter((pl.col("rank") == rank) & (pl.col("device") == device)).sort("time")
+    if own.is_empty():
+        return []
+    begun, ended = (work[edge].sort().search_sorted(own["time"], side="right").cast(pl.Int64) for edge in ("start", "end"))
+    held = inside_windows(own.with_columns(((begun - ended) == 1).alias("alone")).rename({"time": "start"}), windows)
+    names = own.select(pl.col("name_id").alias("id")).unique().join(trace.names, on="id").sort("text")
+    return [
+        MetricSamples(
+            rank=rank,
+            device=device,
+            name=name,
+            samples=(found := held.filter(pl.col("name_id") == name_id)).height,
+            alone=int(found["alone"].sum()),
+            mean=_mean_of(found["value"]),
+            mean_alone=_mean_of(found["value"].filter(found["alone"])),
+        )
+        for name_id, name in names.select("id", "text").iter_rows()
+    ]
+
+
+def _mean_of(values: pl.Series) -> float | None:
+    """The mean of what is known; None where nothing is."""
+    mean = values.mean()
+    return round(mean, 3) if isinstance(mean, float) else None
 
 
 def _unmarked(trace: Trace, step_range: str) -> UsageError:

@@ -20,7 +20,7 @@ from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.budget import Budget, CommunicationTimes, beside_compute, budget, by_kind, concurrency, is_role, split
 from diagnose.measure.contention import compared, contention, losses
 from diagnose.measure.exchanges import Exchanges, exchanges
-from diagnose.measure.host import Launches, calls_named, graph_launches, host_activity, python_seen
+from diagnose.measure.host import Launches, calls_named, from_its_start, graph_launches, host_activity, python_seen
 from diagnose.measure.kernels import SmOccupancy, Usage, limits, occupancy, step_counts, unfused_attention, usage
 from diagnose.measure.lost import lost_share
 from diagnose.measure.memory import MemoryUse, memory_use
@@ -322,7 +322,8 @@ def measure_device(
     traits = kernel_traits(trace, inside, knowledge.features)
     counted = step_counts(inside, windows, found, host, graph_launches(trace, rank, knowledge.hosts), traits, trace.provenance.own_spans())
     beside = compared(inside, work)
-    memory = memory_use(inside, windows, found.pieces, trace.memory, rank, device)
+    whole = not trace.memory.is_empty() and from_its_start(trace, rank, knowledge.hosts)
+    memory = memory_use(inside, windows, found.pieces, trace.memory, rank, device, whole=whole)
     data_dependent = [bucket for bucket, spec in knowledge.buckets.items() if spec.data_dependent]
     measured = DeviceMeasure(
         rank=rank,

@@ -582,9 +582,9 @@ def _hip_version(environment: Collection[EnvironmentItem]) -> int | None:
 
 
 def _out_of_memory(trace: Trace, features: Features) -> int | None:
-    """How many allocations of device memory failed, as the profiler noted; None where nothing shows that memory was profiled."""
+    """How many allocations of device memory failed, as the profiler noted; None where no allocator's level shows that one was profiled."""
     failed = sum(bool(features["out_of_memory"].search(text)) for text in trace.provenance.diagnostics)
-    return failed if failed or not trace.memory.is_empty() else None
+    return failed if failed or trace.memory["total_allocated"].count() else None
 
 
 def typed_facts(values: Mapping[str, FactValue], units: Mapping[str, str], inferred: frozenset[str] = frozenset()) -> dict[str, Fact]:

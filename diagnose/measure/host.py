@@ -106,6 +106,12 @@ def calls_named(trace: Trace, pattern: str) -> pl.DataFrame:
     return trace.calls.filter(pl.col("name_id").is_in(ids.implode()))
 
 
+def from_its_start(trace: Trace, rank: int, rules: HostRules) -> bool:
+    """Whether the capture holds a rank's process from its start: its first call is one that a process begins with."""
+    first = trace.calls.filter(pl.col("rank") == rank)["name_id"].head(1)
+    return bool(trace.names["text"].gather(first).str.contains(rules.starting_pattern()).any())
+
+
 def graph_launches(trace: Trace, rank: int, rules: HostRules) -> pl.Series:
     """Correlation ids of a rank's API calls that launched a CUDA graph: not every format tells a kernel's graph."""
     return calls_named(trace, rules.call_pattern("graph_launch")).filter(pl.col("rank") == rank)["correlation"].drop_nulls()

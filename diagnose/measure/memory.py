@@ -57,10 +57,10 @@ class MemoryUse:
 
 
 def memory_use(
-    inside: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame, events: pl.DataFrame, rank: int, device: int
+    inside: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame, events: pl.DataFrame, rank: int, device: int, *, whole: bool
 ) -> MemoryUse:
-    """`inside`: the operations in the steps, with index; `pieces`: the gaps without compute; `events`: the trace's allocator events."""
-    allocated, reserved = peaks(events, rank, device)
+    """`inside`: the operations in the steps, with index; `pieces`: the gaps without compute; `events`, `whole`: as `peaks` takes them."""
+    allocated, reserved = peaks(events, rank, device, whole=whole)
     columns = ("index", "op", "stream", "start", "end", "role", "bucket", "operation", "phase", "name_id")
     return MemoryUse(recompute=recompute(inside.select(columns), windows, pieces), peak_allocated=allocated, peak_reserved=reserved)
 
@@ -340,8 +340,14 @@ def stretches(names: Sequence[int], signs: Sequence[int | None]) -> list[tuple[i
     return found
 
 
-def peaks(events: pl.DataFrame, rank: int, device: int) -> tuple[int | None, int | None]:
-    """Highest allocated and reserved bytes of a device; None without allocator events."""
-    events = events.filter((pl.col("rank") == rank) & ((pl.col("device") == device) | pl.col("device").is_null()))
-    allocated, reserved = events.select(pl.col("total_allocated", "total_reserved").max()).row(0)
+def peaks(events: pl.DataFrame, rank: int, device: int, *, whole: bool) -> tuple[int | None, int | None]:
+    """Highest allocated and reserved bytes of a device; None where nothing tells them.
+
+    Where no allocator gives its level (Nsight Systems records what CUDA allocates and frees), what is held is counted, but only where the
+    `whole` process was captured: what one held before its capture nobody knows.
+    """
+    own = events.filter((pl.col("rank") == rank) & ((pl.col("device") == device) | pl.col("device").is_null()))
+    allocated, reserved = own.select(pl.col("total_allocated", "total_reserved").max()).row(0)
+    if whole and allocated is None and reserved is None:
+        reserved = own.sort("time")["bytes"].cum_sum().max()
     return allocated, reserved

@@ -8,7 +8,7 @@ from functools import partial
 
 from msgspec import structs
 
-from diagnose.document.device import Communication
+from diagnose.document.device import Communication, Memory
 from diagnose.document.diagnosis import (
     SCHEMA,
     Capture,
@@ -28,6 +28,7 @@ from diagnose.job import Job
 from diagnose.job.derived import completed
 from diagnose.knowledge.load import Knowledge
 from diagnose.knowledge.rulebook import Platform, Rulebook, platform_of
+from diagnose.load.trainer_log import LoggedRun
 from diagnose.measure.capture import Measured, merged, typical
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.facts import device_facts, of_all, typed_facts, typical_facts
@@ -56,9 +57,9 @@ def conclude(
     knowledge: Knowledge,
     *,
     include_host_info: bool = False,
-    unprofiled_step_ns: float | None = None,
+    logged: LoggedRun | None = None,
 ) -> Diagnosis:
-    """From measurements to the document, without forecasts. `unprofiled_step_ns`: a step's length in the trainer's log."""
+    """From measurements to the document, without forecasts. `logged`: what the trainer's log tells."""
     devices = [device for part in measured for device in part.devices]
     records = {(one.rank, one.device): device_records(one) for one in devices}
     worlds = [value for part in measured if isinstance(value := part.facts["world_size"], int)]
@@ -81,7 +82,8 @@ def conclude(
         ranks,
         job,
         captured=len({one.rank for one in devices} & own),
-        run={**of_all([part.facts for part in measured]), **_slowdown(shown, unprofiled_step_ns)},
+        run={**of_all([part.facts for part in measured]), **_slowdown(shown, None if logged is None else logged.step_ns)},
+        logged=logged,
     )
     typical = typical_facts(shown, facts)
     walls = bounds(facts, knowledge.rulebook, typical)
@@ -128,7 +130,7 @@ def conclude(
         communication=tuple(_with_waits(row, compared) for own in records.values() for row in own.communication),
         blocking=tuple(row for own in records.values() for row in own.blocking),
         host=tuple(row for own in records.values() for row in own.host),
-        memory=records[place].memory,
+        memory=_with_levels(records[place].memory, facts),
         occupancy=shown.occupancy.record,
         facts=facts,
         findings=findings,
@@ -264,6 +266,7 @@ def _facts(
     *,
     captured: int,
     run: dict[str, FactValue],
+    logged: LoggedRun | None,
 ) -> dict[str, Fact]:
     """All facts of the document, in the order of the facts table."""
     values = {
@@ -273,6 +276,8 @@ def _facts(
         **rank_facts(ranks, shown.mean_step_ns),
         "ranks_captured": captured,
     }
+    if logged is not None:
+        values |= _memory_of_log(logged, values)
     rulebook = knowledge.rulebook
     key, platform = _platform(shown, rulebook)
     values["platform"] = key
@@ -298,6 +303,24 @@ def _slowdown(shown: DeviceMeasure, unprofiled_step_ns: float | None) -> dict[st
     if unprofiled_step_ns is None or shown.steps.anchor == "capture":
         return {"unprofiled_step_ns": unprofiled_step_ns, "profiler_slowdown": None}
     return {"unprofiled_step_ns": unprofiled_step_ns, "profiler_slowdown": shown.mean_step_ns / unprofiled_step_ns - 1}
+
+
+_LEVELS = ("peak_allocated_bytes", "peak_reserved_bytes")
+
+
+def _memory_of_log(logged: LoggedRun, values: Mapping[str, FactValue]) -> dict[str, FactValue]:
+    """The memory that the trainer's log tells, where the trace holds no level, and failed allocations that either shows."""
+    found: dict[str, FactValue] = {}
+    if all(values[name] is None for name in _LEVELS):
+        found |= dict(zip(_LEVELS, (logged.peak_allocated, logged.peak_reserved), strict=True))
+    recorded = values["out_of_memory_events"]
+    return found | {"out_of_memory_events": (recorded if isinstance(recorded, int) else 0) + logged.out_of_memory}
+
+
+def _with_levels(memory: Memory, facts: Mapping[str, Fact]) -> Memory:
+    """The record with the levels that the facts hold."""
+    allocated, reserved = (value if isinstance(value := facts[name].value, int) else None for name in _LEVELS)
+    return structs.replace(memory, peak_allocated_bytes=allocated, peak_reserved_bytes=reserved)
 
 
 _RECOMPUTE = ("recompute_ns", "recompute_lower_ns", "recompute_share", "recompute_restart_ns")
@@ -359,7 +382,8 @@ def _capture(
         cuda_graphs="opaque" if "opaque" in graphs else "nodes" if "nodes" in graphs else "none",
         correlation_rate=rate if isinstance(rate, float) else None,
         resolved_wait_rate=resolved if isinstance(resolved, float) else None,
-        metrics=measured[0].metrics,
+        metrics=tuple(sorted({one.name for part in measured for one in part.samples})),
+        samples=tuple(one for part in measured for one in part.samples),
         slowdown=slowdown if isinstance(slowdown := facts["profiler_slowdown"].value, float) else None,
         tables=tuple(TableCount(table=row.table, read=row.read, kept=row.kept, refused=refused.get(row.table, 0)) for row in ledger.rows),
         notes=(*([several] if len(devices) > 1 else []), *dict.fromkeys(note for part in measured for note in part.provenance.notes)),

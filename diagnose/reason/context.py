@@ -89,10 +89,18 @@ class Context:
         return all(one is not None and one.keys and not one.env and not any(map(one.keys_in, self.frameworks)) for one in specs)
 
 
+WHOLE = "capture"
+
+
+def unit(values: Mapping[str, conditions.Value]) -> str:
+    """What the window of every figure is called: a step (an iteration, where nothing trains), or the capture."""
+    return WHOLE if values.get("steps_anchored") is False else "iteration" if values.get("is_training") is False else "step"
+
+
 def make_context(facts: Mapping[str, Fact], job: Job | None, rulebook: Rulebook) -> Context:
     """The context of one diagnosis. A platform that the job file names overrules the trace's, whose name may be unknown."""
     values: dict[str, conditions.Value] = {name: fact.value for name, fact in facts.items() if name in rulebook.facts}
-    values["per"] = "in the whole capture" if values.get("steps_anchored") is False else "per step"
+    values["per"] = "in the whole capture" if (window := unit(values)) == WHOLE else f"per {window}"
     if job is not None:
         values |= {f"job_{name}": one.value for name, one in advised(job).items()}
         values |= job.columns()

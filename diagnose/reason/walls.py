@@ -13,7 +13,7 @@ from diagnose.knowledge import conditions, templates
 from diagnose.knowledge.rulebook import CauseSpec, Rule, Rulebook
 from diagnose.knowledge.walls import VERDICT_COLUMNS, Lead, WallSpec
 from diagnose.model.vocabulary import Certainty, Status, Wall
-from diagnose.reason.context import Context, make_context
+from diagnose.reason.context import Context, make_context, unit
 
 RANGE_SHARE = 0.005  # this project's choice: a bound whose ends lie closer (of the step) is said as one number
 ROUNDING_NS = 2  # each part is a sum or difference of means, of which each is rounded
@@ -168,7 +168,7 @@ def _verdict_columns(named: _Named, walls: Sequence[WallBound], context: Context
     rules, step = context.rulebook.walls, context.values.get("step_ns")
     titles = {wall: spec.title for wall, spec in rules.walls.items()}
     columns: dict[str, conditions.Value] = {
-        "whole": "capture" if context.values.get("steps_anchored") is False else "step",
+        "whole": unit(context.values),
         "tie": named.tie,
         "unowned_wait_ns": context.numbers([rules.unowned])[0],
         "unknown_walls": ", ".join(titles[bound.wall] for bound in walls if bound.bound_ns is None and bound.wall in rules.contenders)

@@ -68,7 +68,7 @@ def test_it_holds_everything_and_nothing_private(tmp_path: Path) -> None:
     assert found["command.txt"].startswith("diagnose redacted-path-")
     assert "beside WANDB_API_KEY" in found["redacted.txt"]
     versions = json.loads(found["versions.json"])
-    assert versions["told by the capture"] == {"PyTorch": "2.9.0"}
+    assert versions["recorded in the capture"] == {"PyTorch": "2.9.0"}
     assert versions["libraries"]["polars"]
 
 

@@ -30,7 +30,7 @@ BANNED = re.compile(
 TRANSPORT = re.compile(r"\btransport\b", re.IGNORECASE)
 PROSE = (
     "name", "summary", "why", "wrong_when", "check", "capture", "title", "disputed", "undecidable", "cost", "risk", "say", "unknown",
-    "remedy",
+    "remedy", "to",
 )  # fmt: skip
 
 # file (without its folder's): what in it still is to be said otherwise
@@ -102,10 +102,35 @@ def test_facts_and_buckets_are_told_in_the_fields_terms() -> None:
     assert [(name, found[0]) for name, text in told for found in [wrong.search(ids.sub("", text))] if found] == []
 
 
+def test_no_other_table_uses_a_banned_word() -> None:
+    """What `compare` says of causes, and what `explain` says of settings, kinds of programs and features."""
+    said = [
+        (f"{name}: {text}", text)
+        for name in ("comparison", "job_settings", "relevance", "features")
+        for key, text in _keyed(yaml.safe_load((RULES / f"{name}.yaml").read_text(encoding="utf-8")))
+        if key in ("began", "ended", "more", "less", "slower", "faster", "title", "meaning")
+    ]
+    assert len(said) > 300, "all of them are looked at"
+    host = re.compile(r"\bhosts?\b(?! memory)", re.IGNORECASE)
+    assert [text for text, words in said if any(one.search(spoken(words)) for one in (BANNED, TRANSPORT, host))] == []
+
+
+def _keyed(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Every text of a table with its field."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _keyed(inner, str(name))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _keyed(inner, key)
+    elif isinstance(value, str):
+        yield key, value
+
+
 def test_no_report_uses_a_banned_word() -> None:
-    """Strings of the builders of reports and figures, and of what is reasoned; docstrings left out."""
+    """Strings of the builders of reports and figures, of what is reasoned and of searches; docstrings left out."""
     found = []
-    for path in sorted(path for room in ("reason", "render") for path in (ROOT / "diagnose" / room).rglob("*.py")):
+    for path in sorted(path for room in ("reason", "render", "bisect", "commands") for path in (ROOT / "diagnose" / room).rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         docs = {
             id(node.body[0].value)

@@ -14,6 +14,8 @@ from diagnose.errors import InputError
 from diagnose.load import nsys_sqlite
 from diagnose.load.conform import conform
 from diagnose.model.trace import Trace
+from diagnose.pipeline import diagnose
+from diagnose.render import write
 from tests.builders import nsys_db as db
 from tests.builders.cases import for_each
 from tests.builders.nsys_db import PID_A, PID_B, basic, gpid, gtid, insert, kernel, runtime
@@ -461,6 +463,23 @@ def test_metrics_and_memory(tmp_path: Path) -> None:
     assert got["not_needed", "GPU_METRICS"] == 1  # a GPU that does no work here
     assert got["not_needed", "CUDA_GPU_MEMORY_USAGE_EVENTS"] == 1  # pinned host memory
     assert got["unknown_name", "GPU_METRICS"] == 1
+
+
+def test_samples_of_metrics_are_counted_in_the_steps_with_those_of_one_operation_alone(tmp_path: Path) -> None:
+    path = add(
+        basic(tmp_path / "a.sqlite", kernels=[kernel(1000, 1400), kernel(1200, 1300, correlation=2, stream=8), kernel(1500, 1900, correlation=3)]),
+        GPU,
+        "CREATE TABLE GPU_METRICS (timestamp INTEGER, typeId INTEGER NOT NULL, metricId INTEGER NOT NULL, value INTEGER NOT NULL)",
+        "CREATE TABLE TARGET_INFO_GPU_METRICS (typeId INTEGER, sourceId INTEGER, typeName TEXT, metricId INTEGER, metricName TEXT)",
+        TARGET_INFO_GPU=[gpu(3, 0, "NVIDIA H100", 132)],
+        GPU_METRICS=[(at, 0x703, 21, value) for at, value in ((900, 99), (1100, 50), (1250, 80), (1450, 10), (1600, 60), (2500, 1))],
+        TARGET_INFO_GPU_METRICS=[(0x703, 0, "GPU", 21, "SMs Active [Throughput %]")],
+    )  # fmt: skip
+    found = diagnose([path])
+    (told,) = found.capture.samples
+    assert (told.name, told.samples, told.alone, told.mean, told.mean_alone) == ("SMs Active [Throughput %]", 4, 2, 50.0, 55.0)
+    assert found.capture.metrics == (told.name,)
+    assert "mean 50.0 over 4 samples in the steps, 55.0 over 2 while just one operation ran" in write(found, "markdown")
 
 
 def test_wrong_types_are_counted_and_whole_reals_are_kept(tmp_path: Path) -> None:

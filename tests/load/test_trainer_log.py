@@ -8,7 +8,9 @@ import pytest
 from diagnose.errors import InputError
 from diagnose.load import trainer_log
 from diagnose.load.trainer_log import load_specs
+from diagnose.pipeline import diagnose
 from tests.builders.cases import for_each
+from tests.builders.kineto import document, small
 
 BRIDGE = " [2026-11-01 10:00:{second:02d}] iteration {iteration:8d}/{whole:8d} | consumed samples: {samples:12d} | elapsed time per iteration (ms): 1234.5 | global batch size: {batch:5d} |\n"
 DEEPSPEED = " iteration {iteration:8d}/{whole:8d} | consumed samples: {samples:12d} | consumed tokens: {tokens:12d} | elapsed time per iteration (ms): 1234.5 |\n"
@@ -57,6 +59,30 @@ def test_a_log_that_is_not_there_is_refused(tmp_path: Path) -> None:
         tokens_per_step(tmp_path / "no.log", 4096)
 
 
+MEMORY = "[Rank {rank}] (after 2 iterations) memory (MB) | allocated: 7.5 | max allocated: {allocated} | reserved: 9.0 | max reserved: {reserved}\n"
+FAILED = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+
+
+def test_the_memory_of_a_run_is_that_of_the_rank_that_reserved_most_and_only_the_last_attempt_fails(tmp_path: Path) -> None:
+    levels = [MEMORY.format(rank=0, allocated="1024.0", reserved=2048), MEMORY.format(rank=8, allocated="1536.25", reserved=1792)]
+    found = trainer_log.logged_run(written(tmp_path, [FAILED, bridge(1, 256), *levels]), load_specs())
+    assert (found.peak_allocated, found.peak_reserved, found.out_of_memory) == (1 << 30, 2 << 30, 0)
+    assert found.step_ns == 1234.5e6
+    found = trainer_log.logged_run(written(tmp_path, [bridge(1, 256), FAILED, FAILED]), load_specs())
+    assert (found.peak_allocated, found.peak_reserved, found.out_of_memory) == (None, None, 2)
+    assert trainer_log.logged_run(written(tmp_path, [FAILED]), load_specs()).step_ns is None
+
+
+def test_a_trace_without_memory_takes_it_from_the_log_and_a_failure_goes_before_every_wall(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(document(small(120)))
+    log = written(tmp_path, [MEMORY.format(rank=0, allocated="1024.0", reserved=2048), FAILED])
+    found = diagnose([path], log=log)
+    assert found.memory is not None
+    assert (found.memory.peak_allocated_bytes, found.memory.peak_reserved_bytes) == (1 << 30, 2 << 30)
+    assert (found.facts["peak_reserved_bytes"].value, found.findings[0].id) == (2 << 30, "memory-out-of-memory")
+
+
 def test_every_pattern_has_a_source() -> None:
     specs = load_specs()
-    assert all(spec.source.strip() for spec in (specs.iteration, specs.tokens, specs.samples))
+    assert all(getattr(specs, name).source.strip() for name in specs.__struct_fields__)

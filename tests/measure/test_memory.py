@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.document.device import Memory
+from diagnose.measure.facts import trace_facts
 from diagnose.measure.memory import Recompute, peaks
 from diagnose.measure.records import memory
 from diagnose.model.trace import Device
@@ -14,7 +15,7 @@ from fixtures.accuracy import capture_of, write
 from fixtures.scenario import load
 from tests.builders.cases import for_each
 from tests.builders.kineto import document, small
-from tests.builders.scene import Item, Span, run, scene
+from tests.builders.scene import KNOWLEDGE, Item, Span, run, scene
 from tests.builders.simulated import recordings
 
 
@@ -183,9 +184,19 @@ def test_peaks_are_those_of_the_device() -> None:
         {"rank": 0, "time": 3, "bytes": 1, "total_allocated": 15},
     ]
     recorded = scene([run("gemm", 0, 10, 0)], memory=events).trace.memory
-    assert peaks(recorded, 0, 0) == (15, 25)
-    assert peaks(recorded, 0, 1) == (90, 90)
-    assert peaks(recorded, 2, 0) == (None, None)
+    assert peaks(recorded, 0, 0, whole=True) == (15, 25)
+    assert peaks(recorded, 0, 1, whole=True) == (90, 90)
+    assert peaks(recorded, 2, 0, whole=True) == (None, None)
+
+
+@for_each("begins_with, expected", ("cuModuleGetLoadingMode", 70), ("cudaLaunchKernel", None))
+def test_what_cuda_holds_is_counted_where_the_process_was_captured_from_its_start(begins_with: str, expected: int | None) -> None:
+    events = [{"rank": 0, "device": 0, "time": at, "bytes": size} for at, size in ((1, 40), (2, 30), (3, -30), (4, 10))]
+    ran = scene([Item(name=begins_with, at=0), run("gemm", 20, 30, 15)], memory=events)
+    (one,) = ran.measure()
+    assert (one.memory.peak_allocated, one.memory.peak_reserved) == (None, expected)
+    told = trace_facts(ran.trace, [one], KNOWLEDGE, ranks_captured=1)
+    assert told["out_of_memory_events"] is None, "such events hold no allocation that failed"
 
 
 @pytest.mark.deep
@@ -245,10 +256,11 @@ def test_a_failed_allocation_outranks_every_wall(tmp_path: Path) -> None:
     failed = {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[OutOfMemory]", "pid": 10, "tid": 11, "ts": 1050,
               "args": {"Device Type": 1, "Device Id": 0, "Bytes": 1 << 33, "Total Allocated": 1 << 36, "Total Reserved": 1 << 36}}  # fmt: skip
     path = tmp_path / "trace.json"
-    path.write_bytes(document([*small(120), failed, {**failed, "ts": 1060}]))
+    path.write_bytes(document([*small(120), *({**failed, "ts": 1050 + at} for at in range(25))]))
     found = diagnose([path])
-    assert found.facts["out_of_memory_events"].value == 2
+    assert found.facts["out_of_memory_events"].value == 25
     assert found.findings[0].id == "memory-out-of-memory"
-    assert found.verdict.sentence.startswith("The GPU ran out of memory (2 failed allocations). ")
+    assert found.verdict.sentence.startswith("The GPU ran out of memory (25 failed allocations). ")
+    assert len(found.capture.diagnostics) == 1
     path.write_bytes(document(small(120)))
     assert diagnose([path]).facts["out_of_memory_events"].value is None, "memory was not profiled"

@@ -18,7 +18,7 @@ from diagnose.measure.capture import Measured, measure
 from diagnose.pipeline import diagnose
 from diagnose.reason.conclude import conclude
 from diagnose.render.reports.diagnosis import lost
-from tests.builders.kineto import call, document, kernel
+from tests.builders.kineto import call, document, kernel, small
 from tests.builders.simulated import AFRESH
 
 
@@ -231,3 +231,12 @@ def test_copies_between_devices_hold_compute_up_as_communication(tmp_path: Path)
     assert communication.bound_ns is not None
     assert 0.3 < communication.bound_ns / 1_000_000 < 0.4
     assert [row.bucket for row in found.buckets] == ["dense_gemm", "collective"]
+
+
+def test_totals_of_kernels_hold_kernels_alone_and_a_copy_between_devices_is_communication(tmp_path: Path) -> None:
+    """What anybody can add up of the table of kernels: such a copy is no row of it."""
+    copy = {**kernel(1400, 70, name="Memcpy PtoP (Device -> Device)", stream=20, correlation=99), "cat": "gpu_memcpy"}
+    path = tmp_path / "trace.json"
+    path.write_bytes(document([*small(12), call(1390, 2, name="cudaMemcpyPeerAsync", correlation=99), copy]))
+    (found,) = diagnose([path]).totals
+    assert (found.kernel_count, found.kernel_work_ns, found.kernel_busy_ns, found.transport_busy_ns) == (12, 60_000, 60_000, 70_000)

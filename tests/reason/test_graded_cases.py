@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.errors import InputError
-from diagnose.load.trainer_log import load_specs, unprofiled_step
+from diagnose.load.trainer_log import load_specs, logged_run
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.findings import find
 from diagnose.reason.walls import bounds, verdict
@@ -25,12 +25,13 @@ def written(folder: Path, *times: float) -> Path:
 
 def test_the_unprofiled_step_is_the_median_of_what_was_not_profiled(tmp_path: Path) -> None:
     log = written(tmp_path, 61000.0, 29391.0, 29390.0, 34600.0, 34610.0, 29390.0)
-    assert unprofiled_step(log, load_specs(), profiled=range(4, 6)) == pytest.approx(29.3905e9)
-    assert unprofiled_step(written(tmp_path, 10.0), load_specs(), profiled=range(1, 3)) == 10e6, "where all were profiled, all count"
+    assert logged_run(log, load_specs(), profiled=range(4, 6)).step_ns == pytest.approx(29.3905e9)
+    alone = logged_run(written(tmp_path, 10.0), load_specs(), profiled=range(1, 3))
+    assert alone.step_ns == 10e6, "where all were profiled, all count"
     with pytest.raises(InputError, match="does not tell how long"):
-        unprofiled_step(written(tmp_path), load_specs())
+        logged_run(written(tmp_path), load_specs())
     with pytest.raises(InputError, match="can't be read"):
-        unprofiled_step(tmp_path / "none.log", load_specs())
+        logged_run(tmp_path / "none.log", load_specs())
 
 
 def test_slowdown_is_the_trainers_not_the_overhead_table() -> None:

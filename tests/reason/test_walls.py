@@ -5,12 +5,14 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from diagnose.document.diagnosis import Cause, Verdict, WallBound
+from diagnose.document.device import Spread
+from diagnose.document.diagnosis import Cause, Fact, Verdict, WallBound
 from diagnose.knowledge.rulebook import CauseSpec
 from diagnose.model.vocabulary import FactValue, Wall
 from diagnose.reason.findings import find
 from diagnose.reason.walls import bounds, verdict
-from diagnose.render.reports.diagnosis.answer import headline
+from diagnose.render.reports.diagnosis.answer import headline, step_time
+from diagnose.render.reports.diagnosis.tables import per
 from tests.builders.cases import for_each
 from tests.builders.diagnosis import minimal
 from tests.builders.facts import BOOK, facts
@@ -409,6 +411,19 @@ def test_sentences_for_communication_bounds_partly_known_and_compute_that_is_lef
     )
     assert "another 75.0 ms of waiting has no known cause" in found.sentence
     assert found.certainty == "low"
+
+
+def test_where_nothing_trains_a_step_is_an_iteration() -> None:
+    found = judged(is_training=False)
+    assert "per iteration" in found.sentence
+    assert "step" not in found.sentence
+    document = minimal()
+    shown = msgspec.structs.replace(
+        document,
+        steps=msgspec.structs.replace(document.steps, anchor="range decode", n=2, duration_ns=Spread(median=9, min=8, max=10, n=2, mean=9)),
+        facts={**document.facts, "is_training": Fact(value=False, unit="bool", status="measured")},
+    )
+    assert (step_time(shown).split()[0], per(shown)) == ("iteration", "per iteration")
 
 
 def test_without_an_anchor_nothing_is_per_step() -> None:

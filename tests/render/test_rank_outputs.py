@@ -12,6 +12,7 @@ from diagnose.document import ranks as k
 from diagnose.document.device import Spread
 from diagnose.render import units, words
 from diagnose.render.report import Table
+from diagnose.render.reports.diagnosis import tables
 from diagnose.render.reports.ranks import pair as rank_compare
 from diagnose.render.reports.ranks import story as rank_story
 from diagnose.render.reports.ranks import tables as rank_tables
@@ -285,6 +286,10 @@ def test_transfer_among_some_of_a_group_is_an_upper_bound() -> None:
     assert column(table, "transfer") == [units.ms(one.transfer_ns), f"≤ {units.ms(one.transfer_ns)}"]
     assert "upper bound" in table.note
     assert "upper bound" not in rank_tables.exchanges(rich(), changed(exchanges=rows[:1])).note
+    for of_all, mark in ((rows[:1], ""), (rows[1:], "≤ ")):
+        table = tables.communication(having(changed(exchanges=of_all)), 0, 0)
+        assert column(table, "transfer ms")[0].startswith(f"{mark}54.5")
+        assert ("so the transfer is an upper bound" in table.note) == bool(mark)
 
 
 def test_bandwidth_stands_against_the_link() -> None:

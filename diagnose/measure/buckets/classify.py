@@ -159,10 +159,11 @@ def _phase(family: Family, contexts: Sequence[Context], *, recorded: bool) -> st
     return "forward" if recorded or "forward" in said else None
 
 
-def _applies(context: Context, family: Family, present: frozenset[str]) -> bool:
+def _applies(context: Context, family: Family, present: frozenset[str], own: frozenset[str]) -> bool:
+    """Whether a context speaks of a family; against a name that decides, only the vision tower's and the user's own do."""
     if context.operations and family.operation not in context.operations:
         return False
-    if family.decisive and not context.overrides:
+    if family.decisive and not context.overrides and own_id(context) not in own:
         return False
     return present.isdisjoint(context.outside) and (not context.requires or not present.isdisjoint(context.requires))
 
@@ -170,14 +171,17 @@ def _applies(context: Context, family: Family, present: frozenset[str]) -> bool:
 def _transport(family: Family, contexts: Sequence[Context], group: Group | None, own: frozenset[str]) -> tuple[str, str | None, str, str]:
     """Bucket, kind, evidence and rule of a kernel that moves data between ranks."""
     present = frozenset(context.id for context in contexts)
-    telling = next((context for context in contexts if context.kind and _applies(context, family, present)), None)
+    telling = next((context for context in contexts if context.kind and _applies(context, family, present, own)), None)
     kind: str | None
-    if family.kind is not None:
-        kind, evidence, rule = family.kind, "name", family.id
-    elif telling is not None and own_id(telling) in own:
+    known = family.kind is not None  # by the name alone
+    if telling is not None and own_id(telling) in own and not (known and family.id in own):
         kind, evidence, rule = telling.kind, "rule", telling.id
+    elif group is not None and own_id(group) in own and not (known and family.id in own):
+        kind, evidence, rule = group.kind, "rule", group.id
+    elif known:
+        kind, evidence, rule = family.kind, "name", family.id
     elif group is not None:
-        kind, evidence, rule = group.kind, "rule" if own_id(group) in own else "operator", group.id
+        kind, evidence, rule = group.kind, "operator", group.id
     elif telling is not None:
         kind, evidence, rule = telling.kind, telling.evidence, telling.id
     else:
@@ -213,7 +217,7 @@ def decide(
         return base
     present = frozenset(context.id for context in contexts)
     for context in contexts:
-        if context.bucket is not None and _applies(context, family, present):
+        if context.bucket is not None and _applies(context, family, present, own):
             evidence = "rule" if own_id(context) in own else context.evidence
             return replace(
                 base,

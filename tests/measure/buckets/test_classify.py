@@ -296,6 +296,15 @@ def test_requirements_and_decisive_names():
     group = Group(id="g", patterns=("g",), kind="tensor")
     fixed = Family(id="t", patterns=("t",), operation="collective", bucket="collective", role="transport", kind="data")
     assert decide(fixed, [], group, own=frozenset(), buckets=load_buckets()).kind == "data"
+    # what the user's own entries say goes before every name, but for a name of the user's own
+    mine = Context(id="m", patterns=("m",), evidence="module", bucket="loss", kind="pipeline")
+    found = [
+        decide(sure, [mine], None, own=frozenset({"contexts/m"}), buckets=load_buckets()).bucket,
+        decide(fixed, [mine], group, own=frozenset({"contexts/m"}), buckets=load_buckets()).kind,
+        decide(fixed, [], group, own=frozenset({"groups/g"}), buckets=load_buckets()).kind,
+        decide(fixed, [], group, own=frozenset({"groups/g", "t"}), buckets=load_buckets()).kind,
+    ]
+    assert found == ["loss", "pipeline", "tensor", "data"]
 
 
 # -------------------- what the context of a launch tells about a kernel that is known by name alone

@@ -308,7 +308,7 @@ def test_a_kernel_of_which_only_template_arguments_differ_says_which() -> None:
 
 
 @for_each(
-    "calls, said", (0, "Synchronising calls hold compute up, which they did not."), (1, "Synchronising calls hold compute up longer.")
+    "calls, said", (0, "Compute waits for synchronising calls, which it did not."), (1, "Compute waits longer for synchronising calls.")
 )
 def test_synchronising_calls_that_were_there_before_are_no_new_ones(calls: int, said: str) -> None:
     before = document(STEPS, facts={"sync_calls_per_step": Fact(value=calls, unit="count", status="measured")})

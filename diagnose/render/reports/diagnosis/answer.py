@@ -127,13 +127,13 @@ def step_time(document: Diagnosis) -> str:
     if document.steps.anchor == CAPTURE:
         return f"{units.time(mean)} captured, not cut into steps"
     if document.steps.n < 2:
-        return f"step {units.time(mean)} (1 step)"
+        return f"{tables.whole(document)} {units.time(mean)} (1 {tables.whole(document)})"
     unit, length = units.scale(mean)
     digits = units.decimals(mean)
     low, high = ("–" if end is None else f"{end / length:,.{digits}f}" for end in (spread.min, spread.max))
     apart = spread.median is not None and abs(mean - spread.median) > story.MEAN_APART * spread.median
     middle = f", median {spread.median / length:,.{digits}f}" if apart and spread.median is not None else ""
-    return f"step {mean / length:,.{digits}f} {unit} (mean of {document.steps.n}, {low}–{high}{middle})"
+    return f"{tables.whole(document)} {mean / length:,.{digits}f} {unit} (mean of {document.steps.n}, {low}–{high}{middle})"
 
 
 # --- the verdict --------------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def _certainty(document: Diagnosis) -> str:
     found, level = document.capture, document.verdict.certainty
     if document.verdict.certainty_reasons:
         return f"certainty: {level}"
-    parts = [units.plural(document.steps.n, "step")] if document.steps.anchor != CAPTURE else []
+    parts = [units.plural(document.steps.n, tables.whole(document))] if document.steps.anchor != CAPTURE else []
     parts += [f"{units.percent(found.correlation_rate, 0)} of launches found"] if found.correlation_rate is not None else []
     parts += [f"{units.percent(found.resolved_wait_rate, 0)} of waits resolved"] if (found.resolved_wait_rate or 0) >= _RESOLVED else []
     return f"certainty: {level}{' (' + ', '.join(parts) + ')' if parts else ''}"

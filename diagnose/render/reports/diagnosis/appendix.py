@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diagnose.document.device import Phase
+from diagnose.document.device import MetricSamples, Phase
 from diagnose.document.diagnosis import SEVERAL_RANKS, Diagnosis, JobRead, NotAssessed
 from diagnose.knowledge.templates import capitalised
 from diagnose.render import units, words
 from diagnose.render.report import Row, Table, rows_of
 from diagnose.render.reports.diagnosis import story
-from diagnose.render.reports.diagnosis.tables import device_label, file_label, per
+from diagnose.render.reports.diagnosis.tables import device_label, file_label, on, per
 
 _SizeValue = int | float | str | None
 _MOST_KEYS = 40  # of a whole configuration dump, hundreds of keys decide nothing here; the JSON output lists all
@@ -176,12 +176,28 @@ def capture(document: Diagnosis) -> Table:
         ["CUDA graphs", words.GRAPHS[found.cuda_graphs]],
         ["launches found", _rate(found.correlation_rate, "of device operations")],
         ["waits resolved", _rate(found.resolved_wait_rate, "of stream waits")],
-        ["hardware metrics", ", ".join(found.metrics) or "not sampled"],
+        *(
+            [f"metric: {one.name[:80]}", _sampled(one)]
+            for one in on(found.samples, document.verdict.rank or 0, document.verdict.device or 0)[:_MOST_KEYS]
+        ),
+        *([] if found.samples else [["hardware metrics", ", ".join(found.metrics) or "not sampled"]]),
         ["slowdown by profiling", units.NOT_MEASURED if found.slowdown is None else units.percent(found.slowdown)],
         *(["the profiler says", text] for text in found.diagnostics[:20]),
         *(["note", text] for text in found.notes[:20]),
     ]
     return Table("capture", "Capture quality", rows_of({"what": what, "found": text} for what, text in rows))
+
+
+def _sampled(one: MetricSamples) -> str:
+    """What one metric shows: of the whole GPU, and how much of that is one kernel's."""
+    if one.mean is None:
+        return "no sample lies in the steps"
+    alone = (
+        "none while just one operation ran"
+        if one.mean_alone is None
+        else f"{one.mean_alone:,.1f} over {units.count(one.alone)} while just one operation ran"
+    )
+    return f"mean {one.mean:,.1f} over {units.plural(one.samples, 'sample')} in the steps, {alone}"
 
 
 def _phase(phase: Phase) -> str:

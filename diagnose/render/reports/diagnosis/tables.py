@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from diagnose.document.device import BucketTime, Communication, DeviceBudget, OnDevice, StepBudget
 from diagnose.document.diagnosis import Diagnosis, WallBound
+from diagnose.document.ranks import Ranks
 from diagnose.model.statistics import integer_median
 from diagnose.render import units, words
 from diagnose.render.report import Row, Table, rows_of
@@ -24,18 +25,21 @@ T = TypeVar("T", bound=OnDevice)
 
 
 def per(document: Diagnosis) -> str:
-    """`per step`, or `per capture` where nothing cut the capture into steps."""
-    return "per capture" if document.steps.anchor == "capture" else "per step"
+    """`per step`, `per iteration` or `per capture`, as `whole` has it."""
+    return f"per {whole(document)}"
 
 
 def mean_per(document: Diagnosis) -> str:
     """`mean per step`, or `per capture`."""
-    return "per capture" if document.steps.anchor == "capture" else "mean per step"
+    return f"{'' if document.steps.anchor == 'capture' else 'mean '}{per(document)}"
 
 
 def whole(document: Diagnosis) -> str:
-    """What a share is of: the step, or the capture where nothing cut it into steps."""
-    return "capture" if document.steps.anchor == "capture" else "step"
+    """What a share is of: the step (an iteration, where nothing trains), or the capture where nothing cut it into steps."""
+    if document.steps.anchor == "capture":
+        return "capture"
+    training = document.facts.get("is_training")
+    return "iteration" if training is not None and training.value is False else "step"
 
 
 def device_label(rank: int, device: int) -> str:
@@ -293,10 +297,25 @@ def communication_order(rows: Sequence[Communication]) -> list[Communication]:
     return sorted(rows, key=lambda row: (-row.busy_ns, row.kind, row.backend))
 
 
-def _across(row: Communication) -> dict[str, str]:
+AT_MOST = "≤: not all of the group were captured, so the transfer is an upper bound."
+
+
+def _at_most(row: Communication, ranks: Ranks | None) -> bool:
+    """Whether a row's transfer is an upper bound, since not all members of its groups were captured."""
+    alike = () if ranks is None else ranks.exchanges
+    return row.transfer_ns is not None and any(
+        one.partial and row.rank in one.ranks and (one.kind, one.backend) == (row.kind, row.backend) for one in alike
+    )
+
+
+def _across(row: Communication, *, at_most: bool) -> dict[str, str]:
     """What only several ranks show."""
     matched = None if row.matched is None and row.unmatched is None else f"{units.count(row.matched)} / {units.count(row.unmatched)}"
-    return {"#transfer ms?": units.ms(row.transfer_ns), "#wait ms?": units.ms(row.wait_ns), "#matched / not?": matched or units.MISSING}
+    return {
+        "#transfer ms?": f"{'≤ ' if at_most else ''}{units.ms(row.transfer_ns)}",
+        "#wait ms?": units.ms(row.wait_ns),
+        "#matched / not?": matched or units.MISSING,
+    }
 
 
 def communication(document: Diagnosis, rank: int, device: int) -> Table:
@@ -315,12 +334,13 @@ def communication(document: Diagnosis, rank: int, device: int) -> Table:
                 "#exposed ms": units.ms(row.exposed_ns),
                 "#stalls compute ms": units.ms(row.blocking_ns),
                 "#hidden": units.percent(row.overlap),
-                **(_across(row) if across else {}),
+                **(_across(row, at_most=_at_most(row, document.ranks)) if across else {}),
                 "#work ms?": units.ms(row.work_ns),
             }
             for row in communication_order(mine)
         ),
-        note="Only time that stalls compute makes a bottleneck; exposed time is its upper bound; busy time includes waiting for stragglers. Work: summed kernel time.",
+        note="Only time that stalls compute makes a bottleneck; exposed time is its upper bound; busy time includes waiting for stragglers. Work: summed kernel time."
+        + (f" {AT_MOST}" if any(_at_most(row, document.ranks) for row in mine) else ""),
         empty="no communication ran",
     )
 

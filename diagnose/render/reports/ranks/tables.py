@@ -8,7 +8,7 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import ExpertImbalance, Layer, MatchedExchange, Ranks, RankSurvey
 from diagnose.render import units, words
 from diagnose.render.report import Row, Table, rows_of
-from diagnose.render.reports.diagnosis.tables import per, whole
+from diagnose.render.reports.diagnosis.tables import AT_MOST, per, whole
 from diagnose.render.reports.ranks import story
 from diagnose.render.reports.ranks.story import MOST_RANKS
 
@@ -228,24 +228,18 @@ def exchanges(document: Diagnosis, ranks: Ranks) -> Table:
         f"Matched collectives, in ms {per(document)}",
         rows_of(_exchange(one, rated) for one in rows),
         note=f"{story.WAIT_AND_TRANSFER} Shown is the mean over members. Waiting above transfer is a balance problem, not a bandwidth problem."
-        + (" ≤: not all of the group were captured, so the transfer is an upper bound." if any(map(_partial, rows)) else "")
+        + (f" {AT_MOST}" if any(one.partial for one in rows) else "")
         + (" Bandwidth: sizes over transfer time." if rated else ""),
         empty="no collective was matched between ranks",
     )
 
 
-def _partial(one: MatchedExchange) -> bool:
-    """Whether members of the group were not captured."""
-    return one.size is not None and one.size > len(one.ranks)
-
-
 def _exchange(one: MatchedExchange, rated: bool) -> dict[str, str]:
-    of = f" of {one.size}" if _partial(one) else ""
+    of = f" of {one.size}" if one.partial else ""
     last = max(one.waits, key=lambda wait: (wait.last_share, -wait.rank), default=None)
     return {
         "kind": words.COMM_KIND[one.kind],
         "#wait": units.ms(one.wait_ns),
-        # who was not captured may have come last: then even the shortest holds waiting
         "#transfer": f"{'≤ ' if of else ''}{units.ms(one.transfer_ns)}",
         "#matched / not": f"{units.count(one.matched)} / {units.count(one.unmatched)}",
         "ranks?": f"{story.ranges(one.ranks, 4)}{of and f' ({len(one.ranks)}{of})'}",
