@@ -48,7 +48,6 @@ kind votes for it. An unknown one votes by its place:
   never runs between (attention, norm, router, loss), and no such work starts while it runs. At the end of a micro-batch's layers tokens are
   back already, so a pipeline transfer, which stands there, does not pass for one. Where the capture shows no kernel that brings tokens out,
   an exchange with the experts' work on either side counts. Where another backend carries the tokens, none does;
-* an exchange is of experts where the job file has neither context nor pipeline parallelism;
 * an exchange next to attention serves context parallelism, and one elsewhere is a pipeline's where the job file has pipeline stages and no
   context parallelism;
 * an all-gather is of experts (token counts, or a dispatcher that gathers tokens) where their work stands on both sides and nothing starts
@@ -505,7 +504,6 @@ def _vote(*, phased: bool, marked: bool, carried: bool, absent: frozenset[CommKi
     context = is_sign("before", Sign.ATTENTION) | is_sign("after", Sign.ATTENTION)
     in_window = is_sign("last", Sign.OPEN)
     of_experts = in_window & pl.col("alone") if marked else sides[0] | sides[1]
-    of_experts |= pl.lit({"context", "pipeline"} <= absent)  # nothing else is sent from every rank to every rank
     elsewhere = ~in_window & pl.col("alone") if marked else pl.lit(value=True)
     known = pl.when(pl.col("kind") != "other").then("kind")
     return (
