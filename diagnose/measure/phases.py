@@ -74,7 +74,7 @@ def start_up(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> S
 PAID = 0.1  # of a step: with so much in first uses they are paid there; this project's choice
 CLEAN = 0.02  # of a step: with no more they are not; this project's choice
 REPEATED = 2  # steps that pay again after one that did not: one alone may be a second shape, met once; this project's choice
-SETTLED = 3  # steps that pay nothing, before one that does: what is compiled so late was compiled before; this project's choice
+SETTLED = 2  # steps that pay nothing, before one that does: what is compiled so late was compiled before; this project's choice
 EACH = 4  # steps of which each pays, the least at least half of the most: this project's choice
 
 

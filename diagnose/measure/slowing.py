@@ -62,7 +62,7 @@ def slowing(inside: pl.DataFrame, windows: pl.DataFrame, uneven: Collection[str]
 def paces(inside: pl.DataFrame, windows: pl.DataFrame, uneven: Collection[str]) -> pl.DataFrame:
     """index, pace: how many times as long as in faster steps nearly all kernels take in a step; 1 where they do not, null: not told.
 
-    Arguments as for `slowing`.
+    slow_steps_ns: what the compute of the step takes longer by that. Arguments as for `slowing`.
     """
     compute = _kernels(inside, uneven)
     steady = compute.filter(~pl.col("uneven")).group_by("index", *_SHAPE).agg(pl.col("ns").median().alias("median"), pl.col("ns").sum())
@@ -73,8 +73,10 @@ def paces(inside: pl.DataFrame, windows: pl.DataFrame, uneven: Collection[str]) 
         .sort("ratio", *_SHAPE)
     )
     if windows.height < LEAST_PACED or int(told["ns"].sum()) < KNOWN * int(compute["ns"].sum()):
-        return pl.DataFrame({"index": windows["index"], "pace": pl.Series([None] * windows.height, dtype=pl.Float64)})
+        return windows.select("index", pl.lit(None, dtype=pl.Float64).alias("pace"), pl.lit(None, dtype=pl.Int64).alias("slow_steps_ns"))
     middle = pl.col("ratio").filter(pl.col("ns").cum_sum() * 2 >= pl.col("ns").sum()).first()
     slower = pl.col("ns").filter(pl.col("ratio") >= 1 + (LEAST_SLOWING - 1) / 2).sum() >= ALIKE * pl.col("ns").sum()
     by_step = told.group_by("index").agg(pl.when(slower & (middle >= LEAST_SLOWING)).then(middle).otherwise(1.0).alias("pace"))
-    return windows.select("index").join(by_step, on="index", how="left")
+    every = compute.group_by("index").agg(pl.col("ns").sum().alias("all"))
+    longer = (pl.col("all") * (1 - 1 / pl.col("pace"))).round().cast(pl.Int64).alias("slow_steps_ns")
+    return windows.select("index").join(by_step, on="index", how="left").join(every, on="index", how="left").select("index", "pace", longer)

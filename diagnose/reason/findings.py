@@ -342,20 +342,22 @@ def _order(finding: Finding, rulebook: Rulebook, first: WallBound | None) -> tup
     """What to attack first on top: a failure, the target wall (`first`) and what is larger than all of it, then by severity and bound.
 
     Of equal severity what holds compute up goes before compute's own quality, as in the choice of the target: its bounds leave out what has
-    to be computed all the same. One change that wins nearly as much goes before many. What bounds nothing and has its severity from its
-    rule is a note (configured, but not active) and follows what is shown to take the step; notes on the job file and on the capture come
-    last.
+    to be computed all the same. One change that wins nearly as much goes before many, and where it is severe before the target too. What
+    bounds nothing and has its severity from its rule is a note (configured, but not active) and follows what is shown to take the step;
+    notes on the job file and on the capture come last.
     """
     rule, fallback = rulebook.rules[finding.id], rulebook.walls.fallback
     of = rule.cause.of if rule.cause is not None and rule.cause.of is not None else finding.wall
     bound, level = finding.bound_ns, _LEVELS[finding.severity]
     note = bound is None and (finding.status == "config" or finding.wall == CAPTURE)
     unbounded = bound is None and isinstance(rule.severity, str) and not note
+    worth = (bound or 0) / (rulebook.walls.one_change_share if rule.one_change else 1)
     ahead = False
     if first is not None and first.wall != fallback and level < _LEVELS["low"] and not unbounded and not note:
         fix = rulebook.fixes[finding.fixes[0].id] if finding.fixes else None
         another = fix is not None and changes_numerics(fix, rulebook) == "training"  # what another training wins is no loss of this one
-        ahead = first.wall in {of, finding.wall} or ((bound or 0) > known(first) and not another)
+        weighed = worth if finding.severity == "high" else bound or 0
+        ahead = first.wall in {of, finding.wall} or (weighed > known(first) and not another)
     return (
         not (rule.cause is not None and rule.cause.outranks),
         note,
@@ -363,7 +365,7 @@ def _order(finding: Finding, rulebook: Rulebook, first: WallBound | None) -> tup
         max(level, _LEVELS["medium"]) if unbounded else 0 if ahead and bound is not None else level,
         bound is None,
         not ahead and of == fallback,
-        -round((bound or 0) / (rulebook.walls.one_change_share if rule.one_change else 1)),
+        -round(worth),
         finding.id,
     )
 

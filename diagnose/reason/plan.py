@@ -37,7 +37,7 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) 
 
     What the verdict names as the cause first, then the findings as they stand, each followed by what could be had instead.
 
-    Of what holds too little to judge nothing is planned.
+    Of what holds too little to judge nothing is planned, and nothing is only looked at for what is of low severity.
 
     A fix that changes what is computed is no equal alternative of one that doesn't: it stands in a plan only as the first of its finding,
     or beside a first that only looks.
@@ -53,7 +53,8 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) 
         if answered == MOST_STEPS:
             break
         taken = {step.fix for step in steps}
-        open_ = [fix for fix in finding.fixes if fix.state in ("applicable", "unknown")]
+        looks = finding.severity != "low" or finding.id == cause
+        open_ = [fix for fix in finding.fixes if fix.state in ("applicable", "unknown") and (looks or fix.phase != _LOOKING)]
         sure = [fix for fix in open_ if fix.state == "applicable"] or open_[:1]
         if open_ and all(fix.state == "unknown" for fix in open_):
             sure = open_

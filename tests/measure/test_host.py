@@ -98,6 +98,15 @@ def test_what_held_the_host(between: list[Item], blocked: list[tuple[int, int, i
     assert gap(*between).host().blocked.select("start", "end", "awaited", "awaited_end", "guessed").rows() == blocked
 
 
+def test_synchronisations_that_dispatch_waits_for_are_told_from_others() -> None:
+    """One before the permutation, one before a product."""
+    syncs = [call("cudaStreamSynchronize", at, at + 5, wait="stream_sync", stream=7) for at in (110, 310)]
+    one = scene([run("gemm", 100, 105, 20), syncs[0], run("permute", 130, 140, 120), syncs[1], run("gemm", 330, 340, 320)])
+    window = pl.DataFrame({"index": [0], "start": [100], "end": [340]}, schema={"index": pl.Int64, "start": pl.Int64, "end": pl.Int64})
+    counted = host_counts(one.host(), inside_windows(one.work(), window), window)
+    assert counted.select("sync_calls_per_step", "dispatch_syncs_per_step").row(0) == (2, 1)
+
+
 @pytest.mark.parametrize(("wait", "inferred"), [(synchronised(), False), (call("cudaStreamSynchronize", 3, 80), True)])
 def test_blocking_behind_an_unknown_stream_is_inferred(wait: Item, inferred: bool) -> None:
     one = gap(EXCHANGE, OTHER, wait)

@@ -75,6 +75,11 @@ def test_the_pace_of_a_step_is_that_of_nearly_all_its_kernels() -> None:
     assert paced(1.0, 1.02, 1.0, 1.0) == [1.0] * 4, "scatter"
 
 
+def test_slow_steps_cost_what_all_their_compute_takes_longer() -> None:
+    ran = kernels_of((1.0, 1.0, 1.25, 1.0), kernels=4, of=4, bucket="dense_gemm", grid=True, experts=0)
+    assert paces(ran, WINDOWS.head(4), []).sort("index")["slow_steps_ns"].to_list() == [0, 0, 250, 0], "of 1000 ns"
+
+
 def test_no_pace_is_told_of_steps_that_can_t_be_compared() -> None:
     assert paced(1.0, 1.3) == [None] * 2
     assert paced(1.0, 1.0, 1.3, bucket="expert_gemm") == [None] * 3, "tokens per expert differ"

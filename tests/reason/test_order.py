@@ -88,6 +88,20 @@ def test_one_change_goes_before_many_that_win_little_more(loading: int, first: s
     assert ids(**{**HOST, "data_loading_ns": loading})[0] == first
 
 
+@for_each("loading, first", (11_000_000, "host-data-loading"), (9_000_000, "communication-blocking-expert-exchange"))
+def test_one_severe_change_goes_before_a_larger_target_wall(loading: int, first: str) -> None:
+    exchange: dict[str, FactValue] = {"expert_exchange_blocking_ns": 14_000_000, "expert_exchange_blocking_share": 0.14}
+    waits: dict[str, FactValue] = {"transport_blocking_ns": 14_000_000, "launch_starved_ns": loading, "host_work_ns": loading}
+    assert ids(**exchange, **waits, host_sync_ns=0, sync_restart_ns=0, data_loading_ns=loading)[0] == first
+
+
+@for_each("syncs, first", (40, "HOST-08"), (4, "HOST-12"))
+def test_reads_that_no_dispatch_waits_for_are_no_token_counts(syncs: int, first: str) -> None:
+    on = job({"ddp.check_for_nan_in_grad": True})
+    waits: dict[str, FactValue] = {"host_sync_ns": 1_000_000, "sync_restart_ns": 9_000_000, "sync_calls_per_step": 40}
+    assert first_fixes("host-synchronisation", on, **waits, dispatch_syncs_per_step=syncs)[0] == first
+
+
 def test_a_note_does_not_outrank_what_takes_the_step() -> None:
     on = job(model__cuda_graph_impl="transformer_engine")
     found = ids(on, graph_launches_per_step=0, expert_exchange_blocking_ns=4_000_000, expert_exchange_blocking_share=0.04)

@@ -28,7 +28,8 @@ Three kinds of evidence for a product, each enough by itself:
   or next to an activation between the way out and the way back) they are the experts'.
 
 A product that an operator calls a plain linear layer is an expert's only where several activations stand between the way out and the way
-back, each for one expert, and nothing there is known to be the experts' already.
+back, each for one expert, and nothing there, nor on another stream, is known to be the experts' already (where ranges tell forward
+alone, backward's are found so).
 
 Unfused permutation is generic kernels. A gather in front of an exchange that experts follow brings tokens out; a scatter or gather behind
 one that experts precede takes them back; sorts that lead to the first, and copies between exchange and experts, are packing too. The
@@ -188,8 +189,8 @@ def between_products(line: Line) -> pl.DataFrame:
     )
     inside = placed.filter(is_sign("begun", Sign.OPEN) & is_sign("ending", Sign.CLOSE) & ~is_sign("sign", *marks) & pl.col("arrived"))
     lanes = _with_experts(line, inside)
-    alone = is_sign("sign", Sign.ACTIVATION).sum().over("window") >= SEVERAL
-    known = is_sign("sign", Sign.PRODUCT) | (is_sign("sign", Sign.LINEAR) & alone & ~pl.col("any"))
+    alone = (is_sign("sign", Sign.ACTIVATION).sum() >= SEVERAL).over("window") & ~is_sign("sign", Sign.EXPERT).any().over("window")
+    known = is_sign("sign", Sign.PRODUCT) | (is_sign("sign", Sign.LINEAR) & alone & ~pl.col("elsewhere"))
     inside = inside.join(lanes, on="lane", how="left", maintain_order="left").filter(known & (pl.col("own") | ~pl.col("any")))
     return decisions(line, inside, EXPERT_GEMM, "between_permutation_and_return", sign=Sign.EXPERT)
 
@@ -211,12 +212,13 @@ def _arrivals(line: Line, rows: pl.DataFrame, group: str) -> pl.DataFrame:
 
 
 def _with_experts(line: Line, rows: pl.DataFrame) -> pl.DataFrame:
-    """For the lanes of `rows`, whether products known to be the experts' run on it (own), and anywhere on its device (any)."""
+    """For the lanes of `rows`, whether products known to be the experts' run on it (own), on another one (elsewhere), on either (any)."""
     own = line.signed((Sign.EXPERT,)).group_by("lane").len("experts")
     counted = line.lanes.join(own, on="lane", how="left").with_columns((pl.col("experts") > 0).fill_null(value=False).alias("own"))
-    return (
-        counted.with_columns(pl.col("own").any().over("place").alias("any")).join(rows, on="lane", how="semi").select("lane", "own", "any")
+    lanes = counted.with_columns(
+        pl.col("own").any().over("place").alias("any"), (pl.col("own").sum().over("place") > pl.col("own")).alias("elsewhere")
     )
+    return lanes.join(rows, on="lane", how="semi").select("lane", "own", "any", "elsewhere")
 
 
 def side_products(line: Line) -> pl.DataFrame:

@@ -194,11 +194,11 @@ def test_a_gather_outside_forward_and_backward_moves_data_parallel_state(taxonom
     assert joined.select("bucket", "kind", "decided_by").rows()[3:] == [("collective", "data", "neighbours")] * 2
 
 
-def in_linear(taxonomy: Taxonomy, names: list[str]) -> list[str]:
-    """Buckets of kernels in a row on one stream, the products inside a plain linear layer's operator."""
+def in_linear(taxonomy: Taxonomy, names: list[str], *around: Range) -> list[str]:
+    """Buckets of kernels in a row on one stream, the products inside a plain linear layer's operator, within further ranges."""
     launches = [Launch(name=name, at=10 * number, start=10 * number + 2, duration=5) for number, name in enumerate(names)]
     ranges = [Range(text="_Linear", start=10 * number - 1, end=10 * number + 4) for number, name in enumerate(names) if name == GEMM]
-    trace = trace_of(launches, ranges)
+    trace = trace_of(launches, [*ranges, *around])
     found = classify(trace, attribute(trace), taxonomy)
     return (
         pl.DataFrame({"class_id": found.class_id}).join(found.classes, on="class_id", how="left", maintain_order="left")["bucket"].to_list()
@@ -211,6 +211,13 @@ def test_linear_layers_between_permutation_and_return_are_experts_but_not_a_sing
     assert found[4] == found[6] == found[7] == found[9] == "expert_gemm"
     assert found[1] == found[12] == "dense_gemm"
     assert in_linear(taxonomy, [NORM, FUSED, PERMUTE, GEMM, SWIGLU, GEMM, UNPERMUTE])[3] == "dense_gemm"
+
+
+def test_experts_that_ranges_tell_in_forward_alone_are_found_in_backward(taxonomy: Taxonomy):
+    one = [GEMM, SWIGLU, GEMM]
+    names = [NORM, FUSED, PERMUTE, *one, *one, UNPERMUTE, NORM, PERMUTE, *one, *one, UNPERMUTE]
+    told = Range(text="megatron.core.transformer.moe.experts.forward", start=29, end=88, kind="push_pop")
+    assert in_linear(taxonomy, names, told)[12:17] == ["expert_gemm", "activation", "expert_gemm", "expert_gemm", "activation"]
 
 
 def test_packing_has_its_role_and_gathers_elsewhere_or_without_any_exchange_are_none(taxonomy: Taxonomy):
