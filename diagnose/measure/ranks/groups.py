@@ -173,7 +173,7 @@ def pipeline(
     `own`: by place, a rank's time per step without waiting for others. What the stages have uneven is their work: what slow devices take
     longer for it is theirs, and stays where the work is evened.
     """
-    if known is None or known.count < 2 or not known.sending:
+    if known is None or known.count < 2:
         return None
     by_stage: dict[int, list[Member]] = defaultdict(list)
     for member in members:

@@ -18,7 +18,7 @@ import polars as pl
 
 from diagnose.document.ranks import ClockPair, Grouping
 from diagnose.knowledge.exchanges import Shape
-from diagnose.measure.exchanges import Lane
+from diagnose.measure.exchanges import PIPELINE, Lane
 from diagnose.measure.ranks.members import Member, Mesh, host_label, share_clock
 from diagnose.model.statistics import integer_median
 
@@ -193,7 +193,6 @@ class Unmatched:
     why: str
 
 
-BETWEEN_STAGES = ("pipeline", "other")  # kinds of transfers between two ranks that may be a pipeline's
 PAIRWISE = "a transfer between two ranks, and the trace does not name the other"
 ALONE = "no other member of its group was captured"
 NO_FIT = "the captured members' sequences do not fit together"
@@ -204,21 +203,15 @@ def match(
     members: Sequence[Member],
     mesh: Mesh | None,
     clocks: Mapping[int, tuple[int, int]] | None = None,
-    *,
-    staged: bool = False,
 ) -> tuple[tuple[Matched, ...], tuple[Unmatched, ...]]:
-    """All exchanges, matched as far as possible. `clocks`, where known: by place, a member's set of aligned clocks and its lead there.
-
-    `staged`: the ranks hold different parts of the model, so that transfers of unknown kind between two ranks may be the pipeline's.
-    """
+    """All exchanges, matched as far as possible. `clocks`, where known: by place, a member's set of aligned clocks and its lead there."""
     known = clocks or {}
-    between_stages = BETWEEN_STAGES if staged else BETWEEN_STAGES[:1]
     named: dict[tuple[str, str, str, Hashable], list[MemberLane]] = defaultdict(list)
     nameless: dict[tuple[str, str, str, Hashable], list[MemberLane]] = defaultdict(list)
     unmatched = []
     for part in _member_lanes(members):
         lane = part.lane
-        if lane.shape == "pairwise" and lane.kind in between_stages:
+        if lane.shape == "pairwise" and lane.kind == PIPELINE:
             unmatched.append(Unmatched(part=part, why=PAIRWISE))
         elif (key := _group_key(lane)) is not None and lane.shape != "pairwise":
             named[lane.kind, lane.backend, lane.operation, key].append(part)
@@ -480,16 +473,14 @@ def clocks(members: Sequence[Member], matched: Sequence[Matched]) -> Clocks:
     return Clocks(pairs=tuple(pairs.values()), known=known, notes=(_unaligned(sorted(apart)),) if apart else ())
 
 
-def aligned(
-    members: Sequence[Member], mesh: Mesh | None, *, staged: bool = False
-) -> tuple[tuple[Matched, ...], tuple[Unmatched, ...], Clocks]:
+def aligned(members: Sequence[Member], mesh: Mesh | None) -> tuple[tuple[Matched, ...], tuple[Unmatched, ...], Clocks]:
     """All exchanges, matched as far as possible, and how the clocks compare; matched once more where the clocks are known better then."""
-    matched, unmatched = match(members, mesh, staged=staged)
+    matched, unmatched = match(members, mesh)
     told = clocks(members, matched)
     sure = clocks(members, [group for group in matched if _certain(group)])
     known = sure.known if any(_contradicts(group, sure.known) for group in matched) else told.known
     if known is sure.known or (any(ahead for _, ahead in known.values()) and any(one.why == NO_FIT for one in unmatched)):
-        matched, unmatched = match(members, mesh, known, staged=staged)
+        matched, unmatched = match(members, mesh, known)
         told = clocks(members, matched)
     return matched, unmatched, told
 

@@ -10,8 +10,9 @@ from statistics import median_low
 
 from diagnose.job import Job
 from diagnose.knowledge.buckets import Buckets
+from diagnose.measure.exchanges import PIPELINE
 from diagnose.measure.ranks.members import Member
-from diagnose.measure.ranks.stages import PIPELINE, Stages, end_parts
+from diagnose.measure.ranks.stages import Stages, end_parts
 
 _SPLIT = 1 / 3  # of a pass forward and backward is forward, where phases are not told: backward computes two gradients
 _WAYS = 4  # transfers of a micro-batch through a stage: received and sent on, forward and backward
@@ -117,7 +118,7 @@ def _order(stages: int, stage: int, batches: int, virtual: int) -> list[Pass]:
 
 def schedule_of(members: Sequence[Member], stages: Stages | None, job: Job | None, buckets: Buckets) -> Schedule | None:
     """The pipeline's schedule, by the job or by what ran; None without a pipeline, or where nothing tells its micro-batches."""
-    if stages is None or stages.count < 2 or not stages.sending:
+    if stages is None or stages.count < 2:
         return None
     batches = _positive(job, "num_microbatches") or _repeated(members, buckets)
     if batches is None:

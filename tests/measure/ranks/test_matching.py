@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diagnose.knowledge.buckets import load_buckets
 from diagnose.measure.exchanges import Lane
 from diagnose.measure.ranks.matching import (
     ALONE,
@@ -25,6 +26,7 @@ from diagnose.measure.ranks.matching import (
     match,
 )
 from diagnose.measure.ranks.members import Mesh, mesh_of
+from diagnose.measure.ranks.stages import at_stages
 from tests.builders.cases import for_each
 from tests.builders.jobs import overridden_job
 from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
@@ -115,9 +117,10 @@ def test_a_transfer_between_stages_is_not_matched_by_order() -> None:
 def test_unknown_transfers_may_be_the_pipeline_s_where_ranks_hold_different_parts_of_the_model() -> None:
     """Two stages of two ranks send and receive in step, so that all four end together; that is no exchange of four."""
     unknown = lane(kind="other", operation="send-receive", shape="pairwise", stream=5)
-    every = members([Did(rank=rank, lanes={unknown: rans(ends(8, 8))}) for rank in range(4)])
+    parts = ("embedding", "embedding", "loss", "loss")
+    every = members([Did(rank=rank, lanes={unknown: rans(ends(8, 8))}, work={part: 9}) for rank, part in enumerate(parts)])
     assert [one.ranks for one in match(every, None)[0]] == [(0, 1, 2, 3)]
-    found, left = match(every, None, staged=True)
+    found, left = match(at_stages(every, load_buckets()), None)
     assert not found
     assert {one.why for one in left} == {PAIRWISE}
 
