@@ -158,6 +158,10 @@ def _slowness(shapes: pl.DataFrame) -> Slowness | None:
 
 
 INFERRED_STAGES = "the stages are inferred from which ranks hold the first and the last part of the model"
+OTHER_SCHEDULE = (
+    "the stages wait less than in Megatron-Core's order of passes, 1F1B or interleaved, so that the schedule is another (split backward "
+    "passes, or passes side by side), and what other work or more chunks could win in it is not worked off"
+)
 NO_PHASES = "forward and backward could not be told apart, so that all waiting for other stages is called steady"
 
 
@@ -190,6 +194,8 @@ def pipeline(
     work = {number: median_low([own[member.place] - longer[member.place] for member in mates]) for number, mates in by_stage.items()}
     slower = {number: max(longer[member.place] for member in mates) for number, mates in by_stage.items()}
     now = {number: ns + slower[number] for number, ns in work.items()}
+    other = schedule is not None and schedule.contradicted(now)
+    schedule = None if other else schedule
     evened = {number: int(mean(work.values())) + slower[number] for number in work}
     even = schedule.saves(now, evened) if schedule is not None else None
     virtual = schedule.interleaved(work) if schedule is not None else None
@@ -201,15 +207,17 @@ def pipeline(
         imbalance_ns=imbalance,
         even_saves_ns=imbalance if even is None else even,
         virtual_saves_ns=None if virtual is None else min(virtual, int(bubble) // 2),
-        note=" ".join(_notes(members, known)),
+        note=" ".join(_notes(members, known, other=other)),
     )
 
 
-def _notes(members: Sequence[Member], known: Stages) -> Iterator[str]:
+def _notes(members: Sequence[Member], known: Stages, *, other: bool) -> Iterator[str]:
     if known.inferred:
         yield INFERRED_STAGES
     if not all(member.device.exchanges.has_phases for member in members):
         yield NO_PHASES
+    if other:
+        yield OTHER_SCHEDULE
 
 
 def _stage(number: int, members: Sequence[Member]) -> Stage:

@@ -433,7 +433,7 @@ def _of_its_stage(entry: Late, entries: Sequence[Late], known: Background) -> La
     """The entry with what the step could win of a straggler in one pipeline stage.
 
     By the schedule, with the own times of all stages as they are and as they were without those that are late by the same cause: another
-    stage may set the pace then. Where the schedule is not known, nothing is taken off.
+    stage may set the pace then. Where the schedule is not known, or another, nothing is taken off.
     """
     if entry.rank is None or known.schedule is None or entry.cause == "start_skew":
         return entry
@@ -444,7 +444,8 @@ def _of_its_stage(entry: Late, entries: Sequence[Late], known: Background) -> La
     own = {member.rank.rank: known.own[member.place].median_ns for member in known.members}
     cured = {rank: ns - cures.get(rank, 0) for rank, ns in own.items()}
     late_ones = {rank for one in entries if one.rank is not None for rank in (one.rank, *one.alike)}
-    saves = known.schedule.saves(known.schedule.paces(own, late_ones), known.schedule.paces(cured, late_ones))
+    now = known.schedule.paces(own, late_ones)
+    saves = None if known.schedule.contradicted(now) else known.schedule.saves(now, known.schedule.paces(cured, late_ones))
     return entry if saves is None else structs.replace(entry, saves_ns=min(saves, sum(cures.values())))
 
 

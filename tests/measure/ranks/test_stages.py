@@ -1,9 +1,10 @@
 """Which stage of a pipeline a captured rank holds."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from diagnose.knowledge.buckets import load_buckets
-from diagnose.measure.ranks.groups import INFERRED_STAGES, Slowness, pipeline
+from diagnose.measure.ranks.groups import INFERRED_STAGES, OTHER_SCHEDULE, Slowness, pipeline
 from diagnose.measure.ranks.members import Member, mesh_of
 from diagnose.measure.ranks.schedule import Schedule
 from diagnose.measure.ranks.stages import Stages, at_stages, stages_of
@@ -105,3 +106,8 @@ def test_what_stages_have_uneven_is_won_by_the_schedule_and_what_a_slow_device_t
     assert hidden is not None
     stays = {0: 117 + 29, 1: 117, 2: 117, 3: 117}  # the slow device of the first stage sets the pace of even ones
     assert hidden.even_saves_ns == schedule.saves({**own, 0: 140}, stays) == 22
+    other = pipeline(four, told, replace(schedule, measured=170), own, {})  # 190 by the schedule
+    assert other is not None
+    assert (other.expected_share, other.even_saves_ns, other.virtual_saves_ns) == (None, other.imbalance_ns, None)
+    assert OTHER_SCHEDULE in other.note
+    assert OTHER_SCHEDULE not in found.note

@@ -251,7 +251,9 @@ def stage_of_four(late_rank: int | None, part: str, first: int, bubble_ns: int) 
 TWO_STAGES = Schedule(count=2, of={rank: rank // 4 for rank in range(8)}, forward={}, batches=8)
 
 
-@pytest.mark.parametrize(("schedule", "saves"), [(None, None), (TWO_STAGES, 6_000_000 // 8)])
+@pytest.mark.parametrize(
+    ("schedule", "saves"), [(None, None), (TWO_STAGES, 6_000_000 // 8), (replace(TWO_STAGES, measured=20_000_000), None)]
+)
 def test_a_straggler_of_a_stage_saves_no_more_than_leads_to_the_longest_stage(schedule: Schedule | None, saves: int | None) -> None:
     """The other stage works longer than the straggler: of one micro-batch, which fills the pipeline, it is waited for."""
     (found,) = judged([*stage_of_four(1, "embedding", 0, 20_000_000), *stage_of_four(None, "loss", 4, 5_000_000)], schedule)
