@@ -289,9 +289,14 @@ def _waited_for_alone(known: _Arrivals, late_ones: Collection[int]) -> int:
     sums: Counter[int] = Counter()
     for (member, _), ns in unions([looked_at.with_columns((pl.col("came") - pl.col("least")).alias("next"))], "next", "came").items():
         sums[member] += ns
-    covered = [(known.steps[member], [sum(numbers) for numbers in zip(*counts[member], strict=True)]) for member in alike.values()]
-    steps = max((number * matched / every for number, (_, matched, every) in covered if every), default=0.0)
-    return int(max(sums.values(), default=0) / max(1.0, steps))
+    per_step = [ns / _steps_covered(known.steps[member], counts[member]) for member, ns in sums.items()]
+    return int(max(per_step, default=0))
+
+
+def _steps_covered(steps: int, counts: Sequence[tuple[int, int, int]]) -> float:
+    """How many of a member's steps its matched instances make up; `counts`: group, how many are matched, how many there are."""
+    _, matched, every = (sum(numbers) for numbers in zip(*counts, strict=True))
+    return max(1.0, steps * matched / every) if every else 1.0
 
 
 def _slow_stages(known: Background) -> list[Late]:

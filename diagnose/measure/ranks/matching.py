@@ -337,7 +337,9 @@ def _by_common_ends(parts: Sequence[MemberLane], mesh: Mesh | None) -> Iterator[
         groups: list[tuple[Course, list[MemberLane]]] = []
         for part in pool:
             course = part.course()
-            home = next((group for reference, group in groups[: -_CANDIDATES - 1 : -1] if _fits(reference, course, group, part)), None)
+            # a rank's groups that follow each other all along fit each other's too: the program gives them the same streams on all ranks
+            near = sorted(groups[: -_CANDIDATES - 1 : -1], key=lambda one: one[1][0].lane.stream != part.lane.stream)
+            home = next((group for reference, group in near if _fits(reference, course, group, part)), None)
             if home is None:
                 groups.append((course, [part]))
             else:

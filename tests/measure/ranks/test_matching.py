@@ -125,6 +125,15 @@ def test_unknown_transfers_may_be_the_pipeline_s_where_ranks_hold_different_part
     assert {one.why for one in left} == {PAIRWISE}
 
 
+def test_of_two_groups_that_follow_each_other_all_along_a_sequence_belongs_to_that_on_its_stream() -> None:
+    """Without common clocks both fit both."""
+    times = ends(8, 8)
+    one, other = (lane(kind="data", operation="all-gather", shape="all_gather", stream=stream) for stream in (1, 2))
+    own = {one: rans(times), other: rans(times, moved=300)}
+    found, _ = match(members([Did(rank=rank, lanes=own) for rank in range(3)]), None)
+    assert [[part.lane.stream for part in group.parts] for group in found] == [[1, 1, 1], [2, 2, 2]]
+
+
 def test_a_later_beginning_and_several_streams_still_make_one_sequence() -> None:
     times = ends(40, 9)
     one = lane(communicator=7)

@@ -434,6 +434,19 @@ def test_of_those_who_wait_for_a_straggler_the_one_that_waits_most_counts() -> N
     assert _waited_for_alone(_arrivals(split), {1, 3}) == 20 * 300_000  # whoever is late with it waits for nobody
 
 
+def test_waiting_is_by_the_steps_that_captures_of_its_exchanges_have_in_common() -> None:
+    """Two wait 0.3 ms in each of ten exchanges a step, of which the late rank's capture holds two steps; its pair is captured whole."""
+    ends = [1_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(40)]
+    waiting = [Ran(start=end - 400_000, end=end, step=number // 10) for number, end in enumerate(ends)]
+    late = [Ran(start=ran.start + 300_000, end=ran.end, step=ran.step) for ran in waiting[10:30]]
+    every, pair = lane(communicator=1), lane("tensor", "all-reduce", "all_reduce", communicator=2)
+    beside = [Ran(start=ran.end, end=ran.end + 10_000, step=ran.step) for ran in waiting]
+    lanes = ({every: waiting}, {every: late, pair: beside}, {every: waiting}, {pair: beside})
+    jobs = members([Did(rank=rank, lanes=own, steps=4) for rank, own in enumerate(lanes)])
+    split = [split_exchanges(group) for group in match(jobs, None)[0]]
+    assert _waited_for_alone(_arrivals(split), {1}) == 10 * 300_000
+
+
 def in_turn(longest: Sequence[int], *, bucket: str = "vision_encoder") -> list[Did]:
     """Four ranks over as many steps as `longest` names ranks: that one has 6 ms more work of `bucket` in the step, and comes last."""
     steps = len(longest)
