@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.measure.ranks.compare import _slowest, whole_transfers
-from diagnose.measure.ranks.groups import experts, like_groups, slow_devices
+from diagnose.measure.ranks.groups import _following, experts, like_groups, slow_devices
 from diagnose.measure.ranks.lateness import Background, _arrivals, _in_most, _waited_for_alone, late
 from diagnose.measure.ranks.matching import clocks, ends_apart, match
 from diagnose.measure.ranks.schedule import Schedule
@@ -432,6 +433,19 @@ def test_of_those_who_wait_for_a_straggler_the_one_that_waits_most_counts() -> N
     split = [split_exchanges(group) for group in match(jobs, None)[0]]
     assert _waited_for_alone(_arrivals(split), {1}) == 2 * 20 * 300_000
     assert _waited_for_alone(_arrivals(split), {1, 3}) == 20 * 300_000  # whoever is late with it waits for nobody
+
+
+def test_of_the_experts_exchanges_that_share_grows_with_the_busiest_rank_s_work_that_other_places_show() -> None:
+    """Half as much again on the busiest rank takes a sixth of the 60 ns, where even places take 50."""
+    even = pl.DataFrame({"longest": [100] * 4, "mean": [100.0] * 4, "transfer": [50] * 4})
+    uneven = pl.DataFrame({"longest": [150] * 4, "mean": [100.0] * 4, "transfer": [60] * 4})
+    wider = even.with_columns(pl.lit(900).alias("transfer"))
+    every = {(0, 1): even, (2, 3): uneven, (4, 5, 6): wider}
+    assert _following((2, 3), every) == pytest.approx(0.5)
+    assert _following((0, 1), every) == pytest.approx(0.4)
+    assert _following((4, 5, 6), every) == 1, "nothing differs among groups as large"
+    assert _following((2, 3), {(2, 3): uneven}) == 1
+    assert _following((2, 3), {(0, 1): even.with_columns(transfer=60), (2, 3): uneven}) == 0
 
 
 def test_waiting_is_by_the_steps_that_captures_of_its_exchanges_have_in_common() -> None:
