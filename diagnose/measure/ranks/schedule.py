@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from math import gcd
 from statistics import median_low
 
+import polars as pl
+
 from diagnose.job import Job
 from diagnose.knowledge.buckets import Buckets
 from diagnose.measure.device import step_median
@@ -182,8 +184,8 @@ def _chunks(members: Sequence[Member], batches: int) -> int:
 
 def _outside(member: Member) -> int:
     """How long its step goes on after the last backward pass (ns), as far as phases are told."""
-    optimizer = member.device.usage.details.filter(phase="optimizer")["work_ns"].sum()
-    return step_median(member.device.exchanges.stage_waits["tail_ns"]) + int(optimizer) // len(member.steps)
+    after = member.device.usage.details.filter(~pl.col("phase").is_in(["forward", "backward"]))["work_ns"].sum()
+    return step_median(member.device.exchanges.stage_waits["tail_ns"]) + int(after) // len(member.steps)
 
 
 def _forward(member: Member) -> float | None:
