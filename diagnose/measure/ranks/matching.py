@@ -368,7 +368,9 @@ def _matched(parts: Sequence[MemberLane], clocks: Mapping[int, tuple[int, int]],
     reference = max(range(len(parts)), key=lambda place: (len(courses[place].ends), -place))
     fits: dict[int, Fit] = {reference: Fit(shift=0, scatter=0, n=len(courses[reference].ends))}
     for place in range(len(courses)):
-        found = _fit_of(parts, courses, reference, place, clocks) if place != reference else None
+        if place == reference:
+            continue
+        found = _beside_a_mate(parts, courses, fits, place) or _fit_of(parts, courses, reference, place, clocks)
         if found is not None:
             fits[place] = found
     inside = [(place, parts[place]) for place in sorted(fits)]
@@ -398,6 +400,16 @@ def _matched(parts: Sequence[MemberLane], clocks: Mapping[int, tuple[int, int]],
         ),
         left,
     )
+
+
+def _beside_a_mate(parts: Sequence[MemberLane], courses: Sequence[Course], fits: Mapping[int, Fit], place: int) -> Fit | None:
+    """The shift of one member's sequence by another's that is known, where both share a clock and end together by it; None otherwise.
+
+    Steps that are alike fit each other at any shift by whole steps, and captures that begin at different ones number them differently.
+    """
+    mate = next((other for other in fits if share_clock(parts[other].member, parts[place].member)), None)
+    found = None if mate is None else fit_by_clock(courses[mate], courses[place], ahead=0)
+    return None if found is None or mate is None else replace(found, shift=found.shift + fits[mate].shift)
 
 
 def _fit_of(

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -132,6 +133,22 @@ def test_of_two_groups_that_follow_each_other_all_along_a_sequence_belongs_to_th
     own = {one: rans(times), other: rans(times, moved=300)}
     found, _ = match(members([Did(rank=rank, lanes=own) for rank in range(3)]), None)
     assert [[part.lane.stream for part in group.parts] for group in found] == [[1, 1, 1], [2, 2, 2]]
+
+
+def test_steps_that_are_all_alike_are_laid_beside_each_other_by_a_common_clock() -> None:
+    """The second capture begins four steps later and counts from there; on another host nothing but the count tells."""
+    times = [1_000_000 * (number + 1) for number in range(20)]
+    one = lane(communicator=7)
+
+    def matched(host: int) -> list[int]:
+        own = [[replace(ran, step=step) for step, ran in enumerate(rans(part))] for part in (times, times[4:])]
+        both = members([Did(rank=rank, host=rank * host, lanes={one: own[rank]}, steps=len(own[rank])) for rank in range(2)])
+        (group,) = match(both, None)[0]
+        ends = group.instances.group_by("ordinal", maintain_order=True).agg("end")["end"].to_list()
+        return sorted({second - first for first, second in ends})
+
+    assert matched(host=0) == [0]
+    assert matched(host=1) == [4_000_000]
 
 
 def test_a_later_beginning_and_several_streams_still_make_one_sequence() -> None:
