@@ -115,7 +115,11 @@ def _with_forecasts(
         graph = found.devices[row].graph if isinstance(found, Measured) else None
         graph = None if graph is None else replace(graph, rank=part.devices[row].rank)
     return with_forecasts(
-        document, graph, prepared.job, prepared.knowledge, lambda: meeting_ranks(comparable(measured), prepared.job, place)
+        document,
+        graph,
+        prepared.job,
+        prepared.knowledge,
+        lambda: meeting_ranks(comparable(measured), prepared.job, prepared.knowledge.buckets, place),
     )
 
 
@@ -186,7 +190,7 @@ def whatif(
         free=free,
         plan=plan,
         anyway=anyway,
-        met=meeting_ranks(comparable(measured), prepared.job, place) if free.any or not searched else ONE_RANK,
+        met=meeting_ranks(comparable(measured), prepared.job, prepared.knowledge.buckets, place) if free.any or not searched else ONE_RANK,
     )
 
 

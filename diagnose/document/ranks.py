@@ -206,7 +206,7 @@ class ExpertImbalance(Struct, frozen=True, kw_only=True):
     busiest_share: float
     layers: tuple[Layer, ...]
     elements_spread: float | None = None  # the same for received elements
-    transfer_ns: int | None = None  # of these exchanges, per step
+    transfer_ns: int | None = None  # of these exchanges, per step, as far as it grows with the longest work
 
 
 class Stage(Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -26,6 +26,9 @@ _ITEM_BYTES: Mapping[str, int] = {
 _PER_RANK = ("ncclAllGather", "ncclReduceScatter")
 
 
+PIPELINE = "pipeline"  # the kind of exchange between the stages of a split model
+
+
 @dataclass(frozen=True, kw_only=True)
 class Lane:
     """Exchanges of one rank that follow each other in the same group of ranks, on one communicator where the trace tells it."""
@@ -41,6 +44,11 @@ class Lane:
     members: str | None
     stream: int | None  # only where nothing else tells groups apart
 
+    @property
+    def unnamed_transfer(self) -> bool:
+        """Whether it goes between two ranks of a group that nothing tells: where the model is split, from stage to stage."""
+        return self.kind == "other" and self.shape == "pairwise"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Exchanges:
@@ -53,15 +61,22 @@ class Exchanges:
     phase (null where not told). `shapes`: name, launch (grid and block as text), bucket, kernels, median_ns, work_ns: the costliest
     compute kernels inside the steps. `stage_waits`: index, warm_up_ns, steady_ns, cool_down_ns (waiting for pipeline transfers), tail_ns
     (waiting for data-parallel exchanges after the last backward); `has_phases`: whether forward and backward could be told apart, which
-    that split needs. `stalls`: lane, ns: how long compute was stalled on the exchanges of a lane, over all steps.
+    that split needs. `split_waits`: the same as `stage_waits`, with transfers between two ranks of an unknown group as the pipeline's.
+    `stalls`: lane, ns: how long compute was stalled on the exchanges of a lane, over all steps.
     """
 
     lanes: tuple[Lane, ...]
     instances: pl.DataFrame
     shapes: pl.DataFrame
     stage_waits: pl.DataFrame
+    split_waits: pl.DataFrame
     stalls: pl.DataFrame
     has_phases: bool
+
+    def of_split_model(self) -> Exchanges:
+        """The same, of a rank whose model is split over ranks: unnamed transfers between two ranks are the pipeline's."""
+        lanes = tuple(replace(lane, kind=PIPELINE) if lane.unnamed_transfer else lane for lane in self.lanes)
+        return replace(self, lanes=lanes, stage_waits=self.split_waits)
 
     @property
     def operations(self) -> pl.DataFrame:
@@ -93,11 +108,14 @@ def exchanges(
     lanes, instances = _instances(work, windows, classes, trace, names, features)
     phases = inside.filter((pl.col("role") == "compute") & pl.col("phase").is_in(["forward", "backward"]))
     blocking = found.pieces.filter(pl.col("cause") == "blocking").select("index", "start", "end", "op", "producer")
+    unnamed = instances.filter(pl.col("lane").is_in([number for number, lane in enumerate(lanes) if lane.unnamed_transfer]))["op"]
+    waits = _stage_waits(blocking, work, windows, classes, phases)
     return Exchanges(
         lanes=lanes,
         instances=instances,
         shapes=_shapes(inside, trace),
-        stage_waits=_stage_waits(blocking, work, windows, classes, phases),
+        stage_waits=waits,
+        split_waits=waits if unnamed.is_empty() else _stage_waits(blocking, work, windows, classes, phases, unnamed),
         stalls=_stalls(blocking, instances),
         has_phases=phases["phase"].n_unique() == 2,
     )
@@ -243,9 +261,16 @@ def _stalls(pieces: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
 
 
 def _stage_waits(
-    pieces: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame, phases: pl.DataFrame
+    pieces: pl.DataFrame,
+    work: pl.DataFrame,
+    windows: pl.DataFrame,
+    classes: pl.DataFrame,
+    phases: pl.DataFrame,
+    unnamed: pl.Series | None = None,
 ) -> pl.DataFrame:
     """Blocking by pipeline transfers, by the part of the step that it lies in, and by data-parallel exchanges after the last backward.
+
+    `unnamed`: operations that count as pipeline transfers too.
 
     What ends with an operation of the next step belongs to that step's warm-up, although it lies before its first operation.
     """
@@ -257,15 +282,17 @@ def _stage_waits(
         .agg(pl.col("start").min().alias("first_backward"), pl.col("end").max().alias("last_backward"))
     )
     forward = phases.filter(pl.col("phase") == "forward").group_by("index").agg(pl.col("end").max().alias("last_forward"))
+    if unnamed is not None:
+        kind = kind.zip_with(~pieces["producer"].is_in(unnamed.implode()).fill_null(value=False), pl.Series([PIPELINE]))
     placed = (
         pieces.with_columns(kind.alias("kind"), work["start"].gather(pieces["op"]).alias("next"))
-        .filter(pl.col("kind").is_in(["pipeline", "data"]))
+        .filter(pl.col("kind").is_in([PIPELINE, "data"]))
         .join(windows.select("index", pl.col("end").alias("close")), on="index", how="left")
         .join(backward, on="index", how="left")
         .join(forward, on="index", how="left")
     )
     length = pl.col("end") - pl.col("start")
-    pipeline = pl.col("kind") == "pipeline"
+    pipeline = pl.col("kind") == PIPELINE
     warm = pl.coalesce((pl.col("next") >= pl.col("close")) | (pl.col("next") <= pl.col("first_backward")), pl.lit(value=False))
     cool = ~warm & pl.coalesce(pl.col("start") >= pl.col("last_forward"), pl.lit(value=False))
     tail = (pl.col("kind") == "data") & pl.coalesce(pl.col("end") > pl.col("last_backward"), pl.lit(value=False))

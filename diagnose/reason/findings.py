@@ -470,7 +470,7 @@ def _not_assessed(rule: Rule, context: Context) -> NotAssessed:
     of_ranks = [name for name in missing if alone and name in specs and specs[name].scope == "ranks"]
     measured = [name for name in missing if name in specs and name not in of_ranks]
     told = [name.removeprefix("job_") for name in missing if name not in specs]
-    sentences = [SEVERAL_RANKS] if of_ranks else []
+    sentences = [SEVERAL_RANKS] if of_ranks and not measured else []
     sentences += [f"{name}: {specs[name].null}." for name in measured]
     if measured and rule.capture:
         sentences.append(rule.capture)

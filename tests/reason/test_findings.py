@@ -175,7 +175,8 @@ def test_without_an_anchor_nothing_is_per_step_and_a_bound_of_the_whole_step_giv
 
 
 OF_RANKS = {name for name, spec in BOOK.facts.items() if spec.scope == "ranks"}
-RULES_OF_RANKS = {key for key, rule in BOOK.rules.items() if set(BOOK.expression(rule.when).names) & OF_RANKS}
+SILENCED_BY_RANKS = "communication-blocking-all-to-all"  # speaks of one rank, unless all ranks show that it waits for other stages
+RULES_OF_RANKS = {key for key, rule in BOOK.rules.items() if set(BOOK.expression(rule.when).names) & OF_RANKS} - {SILENCED_BY_RANKS}
 BY_CAUSE: dict[LateCause, str] = {
     "slow_gpu": "compute-straggler-slow-gpu",
     "slow_host": "host-straggler-slow-host",
@@ -320,6 +321,15 @@ def test_one_captured_rank_is_told_once_and_in_the_same_words() -> None:
     assert {one.how for one in unknown.values()} == {SEVERAL_RANKS, f"{SEVERAL_RANKS} {ask}"}
     with_job = of_ranks(None, job(model__pipeline_model_parallel_size=4))[1]
     assert {one.how for one in with_job.values()} == {SEVERAL_RANKS}
+
+
+def test_more_ranks_are_not_asked_for_where_they_would_tell_nothing_new() -> None:
+    """Nothing of an unknown group ran."""
+    unknown = {one.id: one for one in find(facts(other_collective_blocking_share=0.1), job=None, rulebook=BOOK)[1]}
+    assert unknown[SILENCED_BY_RANKS].how.startswith("other_reduction_share: ")
+    told = {"other_collective_blocking_share": 0.1, "other_collective_blocking_ns": 10_000_000, "other_reduction_share": 0.0}
+    assert SILENCED_BY_RANKS in found_with(facts(**told))
+    assert SILENCED_BY_RANKS not in found_with(facts(**told, pipeline_bubble_ns=6_000_000))
 
 
 def test_why_rules_of_several_ranks_are_not_assessed_is_told_one_by_one() -> None:

@@ -23,7 +23,7 @@ from diagnose.measure.ranks.lateness import Background, late
 from diagnose.measure.ranks.matching import Clocks, aligned, ends_apart
 from diagnose.measure.ranks.members import Input, Member, host_label, members_of, mesh_of
 from diagnose.measure.ranks.schedule import schedule_of
-from diagnose.measure.ranks.stages import split_model, stages_of
+from diagnose.measure.ranks.stages import at_stages, stages_of
 from diagnose.measure.ranks.transfers import OwnTimes, Transfers
 from diagnose.model.statistics import integer_median
 
@@ -180,9 +180,10 @@ def compare(
     buckets: Buckets,
 ) -> Compared:
     """Compare all devices; `middle`: (rank, device) in the middle by step time; `buckets`: the rows of buckets.yaml in use."""
-    members = members_of(inputs)
+    captured_members = members_of(inputs)
+    members = at_stages(captured_members, buckets)
     mesh = mesh_of(job)
-    matched, unmatched, told = aligned(members, mesh, staged=split_model(members, buckets))
+    matched, unmatched, told = aligned(members, mesh)
     every = [transfers.split_exchanges(group, ends_apart(group, told)) for group in matched]
     own = transfers.own_times(members, every)
     groups, group_of = like_groups(members, mesh, buckets)
@@ -228,7 +229,7 @@ def compare(
             tail=tails(members),
             notes=(*transfers.left_alone(unmatched), *(() if every else (_NOTHING,)), *told.notes),
         ),
-        shown=slowest.device,
+        shown=captured_members[slowest.place].device,
         exchanged=_exchanged(every),
     )
 

@@ -158,6 +158,10 @@ def _slowness(shapes: pl.DataFrame) -> Slowness | None:
 
 
 INFERRED_STAGES = "the stages are inferred from which ranks hold the first and the last part of the model"
+OTHER_SCHEDULE = (
+    "the stages wait less than in Megatron-Core's order of passes, 1F1B or interleaved, so that the schedule is another (split backward "
+    "passes, or passes side by side), and what other work or more chunks could win in it is not worked off"
+)
 NO_PHASES = "forward and backward could not be told apart, so that all waiting for other stages is called steady"
 
 
@@ -173,7 +177,7 @@ def pipeline(
     `own`: by place, a rank's time per step without waiting for others. What the stages have uneven is their work: what slow devices take
     longer for it is theirs, and stays where the work is evened.
     """
-    if known is None or known.count < 2 or not known.sending:
+    if known is None or known.count < 2:
         return None
     by_stage: dict[int, list[Member]] = defaultdict(list)
     for member in members:
@@ -190,6 +194,8 @@ def pipeline(
     work = {number: median_low([own[member.place] - longer[member.place] for member in mates]) for number, mates in by_stage.items()}
     slower = {number: max(longer[member.place] for member in mates) for number, mates in by_stage.items()}
     now = {number: ns + slower[number] for number, ns in work.items()}
+    other = schedule is not None and schedule.contradicted(now)
+    schedule = None if other else schedule
     evened = {number: int(mean(work.values())) + slower[number] for number in work}
     even = schedule.saves(now, evened) if schedule is not None else None
     virtual = schedule.interleaved(work) if schedule is not None else None
@@ -201,15 +207,17 @@ def pipeline(
         imbalance_ns=imbalance,
         even_saves_ns=imbalance if even is None else even,
         virtual_saves_ns=None if virtual is None else min(virtual, int(bubble) // 2),
-        note=" ".join(_notes(members, known)),
+        note=" ".join(_notes(members, known, other=other)),
     )
 
 
-def _notes(members: Sequence[Member], known: Stages) -> Iterator[str]:
+def _notes(members: Sequence[Member], known: Stages, *, other: bool) -> Iterator[str]:
     if known.inferred:
         yield INFERRED_STAGES
     if not all(member.device.exchanges.has_phases for member in members):
         yield NO_PHASES
+    if other:
+        yield OTHER_SCHEDULE
 
 
 def _stage(number: int, members: Sequence[Member]) -> Stage:
@@ -239,6 +247,7 @@ def tails(members: Sequence[Member]) -> tuple[DataTail, ...]:
 SHOWN = 32
 # Of the largest place: places with less work are no expert layers (a count exchange, an overlap's edge); this project's choice.
 SMALL = 0.02
+VARIES = 0.1  # longest / mean work must differ by so much from place to place (standard deviation) before transfers are held against it; likewise
 
 
 def experts(every: Sequence[Transfers], slow: Mapping[int, Slowness]) -> tuple[ExpertImbalance, ...]:
@@ -247,28 +256,40 @@ def experts(every: Sequence[Transfers], slow: Mapping[int, Slowness]) -> tuple[E
     for found in every:
         if found.group.kind == "expert" and found.group.shape == "all_to_all":
             groups[tuple(part.member.place for part in found.group.parts)].append(found)
-    entries = [entry for own in groups.values() if (entry := _imbalance(own, slow)) is not None]
+    places = {members: rows for members, own in groups.items() if not (rows := _places(own)).is_empty()}
+    tables = {members: table for members, rows in places.items() if not (table := _compared(groups[members], rows, slow)).is_empty()}
+    entries = [_imbalance(groups[members], places[members], table, _following(members, tables)) for members, table in tables.items()]
     return tuple(sorted(entries, key=lambda entry: (-entry.lost_ns, entry.ranks)))
 
 
-def _imbalance(every: Sequence[Transfers], slow: Mapping[int, Slowness]) -> ExpertImbalance | None:
-    """Compare one group's members place by place; None where no expert work shows."""
-    places = _places(every)
-    if places.is_empty():
-        return None
-    ranks = every[0].group.ranks
-    n = len(ranks)
+def _compared(every: Sequence[Transfers], places: pl.DataFrame, slow: Mapping[int, Slowness]) -> pl.DataFrame:
+    """One group's places: step, place, the work of each member (its number), longest, mean, transfer; those of little work left out."""
     table = places.pivot(on="member", index=["step", "place"], values="work", aggregate_function="first").sort("step", "place")
-    columns = [str(number) for number in range(n)]
+    columns = [str(number) for number in range(len(every[0].group.parts))]
     for column, part in zip(columns, every[0].group.parts, strict=True):
         known = slow.get(part.member.place)
         speed = [part.member.pace(step) * (1.0 if known is None else known.ratio) for step in table["step"]]
         table = table.with_columns((pl.col(column) / pl.Series(speed, dtype=pl.Float64)).cast(pl.Int64))
     table = table.drop_nulls(columns).with_columns(pl.max_horizontal(columns).alias("longest"), pl.mean_horizontal(columns).alias("mean"))
     largest = table["longest"].max()
-    table = table.filter(pl.col("longest") > SMALL * (largest if isinstance(largest, int) else 0))
-    if table.is_empty():
-        return None
+    moved = places.group_by("step", "place").agg(pl.col("transfer").max())
+    return table.filter(pl.col("longest") > SMALL * (largest if isinstance(largest, int) else 0)).join(moved, on=["step", "place"])
+
+
+def _following(members: tuple[int, ...], tables: Mapping[tuple[int, ...], pl.DataFrame]) -> float:
+    """The share of a group's transfers that grows with longest / mean work, by its places and those of groups as large; 1 if not told."""
+    spread = (pl.col("longest") / pl.col("mean")).alias("spread")
+    every = pl.concat([table.select(spread, "transfer") for other, table in tables.items() if len(other) == len(members)])
+    varies, together = every.select(pl.col("spread").std(), pl.cov("spread", "transfer").alias("together")).row(0)
+    usual, taken = tables[members].select(spread.mean(), pl.col("transfer").mean()).row(0)
+    return min(max(together / varies**2 * usual / taken, 0.0), 1.0) if varies is not None and varies >= VARIES and taken else 1.0
+
+
+def _imbalance(every: Sequence[Transfers], places: pl.DataFrame, table: pl.DataFrame, following: float) -> ExpertImbalance:
+    """One group's members, compared place by place. `following`: the share of transfers that grows with the longest work."""
+    ranks = every[0].group.ranks
+    n = len(ranks)
+    columns = [str(number) for number in range(n)]
     steps = table["step"].n_unique()
     lost = (table["longest"] - table["mean"]).sum()
     by_place = (
@@ -292,12 +313,12 @@ def _imbalance(every: Sequence[Transfers], slow: Mapping[int, Slowness]) -> Expe
             for row in worst.iter_rows(named=True)
         ),
         elements_spread=_elements(places, table, n),
-        transfer_ns=max(sum(medians(found, place)[0] for found in every) for place in range(n)),
+        transfer_ns=round(following * max(sum(medians(found, place)[0] for found in every) for place in range(n))),
     )
 
 
 def _places(every: Sequence[Transfers]) -> pl.DataFrame:
-    """step, place (the exchange's number in the step), member, work (of the experts between this exchange and the next), elements received.
+    """step, place (an exchange's number in the step), member, work (of the experts before it), transfer (of both exchanges), elements.
 
     An exchange belongs to the step that it lies in on the first member; its place counts the group's exchanges of all operations in the
     order of their ends there.
@@ -306,15 +327,16 @@ def _places(every: Sequence[Transfers]) -> pl.DataFrame:
     first = rows.filter(pl.col("place") == 0).sort("end", "lane").select("lane", "ordinal", pl.col("index").alias("step"))
     numbered = first.filter(pl.col("step").is_not_null()).with_columns(pl.int_range(pl.len()).over("step").alias("number"))
     ordered = (
-        rows.select("lane", "ordinal", "place", "end", "expert_ns", "elements")
+        rows.select("lane", "ordinal", "place", "end", "expert_ns", "elements", "transfer")
         .join(numbered, on=["lane", "ordinal"])
         .rename({"place": "member"})
     )
     ordered = ordered.sort("member", "step", "number")
     work = (pl.col("expert_ns") - pl.col("expert_ns").shift(1)).over("member")
     return ordered.select(
-        "step", pl.col("number").alias("place"), "member", work.clip(0, None).alias("work"), pl.col("elements").shift(1).over("member")
-    )
+        "step", pl.col("number").alias("place"), "member", work.clip(0, None).alias("work"),
+        pl.col("transfer") + pl.col("transfer").shift(1).over("member"), pl.col("elements").shift(1).over("member"),
+    )  # fmt: skip
 
 
 def _received(places: pl.DataFrame, shown: pl.Series, members: int) -> dict[int, tuple[int, ...]]:

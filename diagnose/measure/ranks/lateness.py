@@ -289,9 +289,14 @@ def _waited_for_alone(known: _Arrivals, late_ones: Collection[int]) -> int:
     sums: Counter[int] = Counter()
     for (member, _), ns in unions([looked_at.with_columns((pl.col("came") - pl.col("least")).alias("next"))], "next", "came").items():
         sums[member] += ns
-    covered = [(known.steps[member], [sum(numbers) for numbers in zip(*counts[member], strict=True)]) for member in alike.values()]
-    steps = max((number * matched / every for number, (_, matched, every) in covered if every), default=0.0)
-    return int(max(sums.values(), default=0) / max(1.0, steps))
+    per_step = [ns / _steps_covered(known.steps[member], counts[member]) for member, ns in sums.items()]
+    return int(max(per_step, default=0))
+
+
+def _steps_covered(steps: int, counts: Sequence[tuple[int, int, int]]) -> float:
+    """How many of a member's steps its matched instances make up; `counts`: group, how many are matched, how many there are."""
+    _, matched, every = (sum(numbers) for numbers in zip(*counts, strict=True))
+    return max(1.0, steps * matched / every) if every else 1.0
 
 
 def _slow_stages(known: Background) -> list[Late]:
@@ -433,7 +438,7 @@ def _of_its_stage(entry: Late, entries: Sequence[Late], known: Background) -> La
     """The entry with what the step could win of a straggler in one pipeline stage.
 
     By the schedule, with the own times of all stages as they are and as they were without those that are late by the same cause: another
-    stage may set the pace then. Where the schedule is not known, nothing is taken off.
+    stage may set the pace then. Where the schedule is not known, or another, nothing is taken off.
     """
     if entry.rank is None or known.schedule is None or entry.cause == "start_skew":
         return entry
@@ -444,7 +449,8 @@ def _of_its_stage(entry: Late, entries: Sequence[Late], known: Background) -> La
     own = {member.rank.rank: known.own[member.place].median_ns for member in known.members}
     cured = {rank: ns - cures.get(rank, 0) for rank, ns in own.items()}
     late_ones = {rank for one in entries if one.rank is not None for rank in (one.rank, *one.alike)}
-    saves = known.schedule.saves(known.schedule.paces(own, late_ones), known.schedule.paces(cured, late_ones))
+    now = known.schedule.paces(own, late_ones)
+    saves = None if known.schedule.contradicted(now) else known.schedule.saves(now, known.schedule.paces(cured, late_ones))
     return entry if saves is None else structs.replace(entry, saves_ns=min(saves, sum(cures.values())))
 
 

@@ -18,7 +18,7 @@ import polars as pl
 
 from diagnose.document.ranks import ClockPair, Grouping
 from diagnose.knowledge.exchanges import Shape
-from diagnose.measure.exchanges import Lane
+from diagnose.measure.exchanges import PIPELINE, Lane
 from diagnose.measure.ranks.members import Member, Mesh, host_label, share_clock
 from diagnose.model.statistics import integer_median
 
@@ -193,7 +193,6 @@ class Unmatched:
     why: str
 
 
-BETWEEN_STAGES = ("pipeline", "other")  # kinds of transfers between two ranks that may be a pipeline's
 PAIRWISE = "a transfer between two ranks, and the trace does not name the other"
 ALONE = "no other member of its group was captured"
 NO_FIT = "the captured members' sequences do not fit together"
@@ -204,21 +203,15 @@ def match(
     members: Sequence[Member],
     mesh: Mesh | None,
     clocks: Mapping[int, tuple[int, int]] | None = None,
-    *,
-    staged: bool = False,
 ) -> tuple[tuple[Matched, ...], tuple[Unmatched, ...]]:
-    """All exchanges, matched as far as possible. `clocks`, where known: by place, a member's set of aligned clocks and its lead there.
-
-    `staged`: the ranks hold different parts of the model, so that transfers of unknown kind between two ranks may be the pipeline's.
-    """
+    """All exchanges, matched as far as possible. `clocks`, where known: by place, a member's set of aligned clocks and its lead there."""
     known = clocks or {}
-    between_stages = BETWEEN_STAGES if staged else BETWEEN_STAGES[:1]
     named: dict[tuple[str, str, str, Hashable], list[MemberLane]] = defaultdict(list)
     nameless: dict[tuple[str, str, str, Hashable], list[MemberLane]] = defaultdict(list)
     unmatched = []
     for part in _member_lanes(members):
         lane = part.lane
-        if lane.shape == "pairwise" and lane.kind in between_stages:
+        if lane.shape == "pairwise" and lane.kind == PIPELINE:
             unmatched.append(Unmatched(part=part, why=PAIRWISE))
         elif (key := _group_key(lane)) is not None and lane.shape != "pairwise":
             named[lane.kind, lane.backend, lane.operation, key].append(part)
@@ -344,7 +337,9 @@ def _by_common_ends(parts: Sequence[MemberLane], mesh: Mesh | None) -> Iterator[
         groups: list[tuple[Course, list[MemberLane]]] = []
         for part in pool:
             course = part.course()
-            home = next((group for reference, group in groups[: -_CANDIDATES - 1 : -1] if _fits(reference, course, group, part)), None)
+            # a rank's groups that follow each other all along fit each other's too: the program gives them the same streams on all ranks
+            near = sorted(groups[: -_CANDIDATES - 1 : -1], key=lambda one: one[1][0].lane.stream != part.lane.stream)
+            home = next((group for reference, group in near if _fits(reference, course, group, part)), None)
             if home is None:
                 groups.append((course, [part]))
             else:
@@ -373,7 +368,9 @@ def _matched(parts: Sequence[MemberLane], clocks: Mapping[int, tuple[int, int]],
     reference = max(range(len(parts)), key=lambda place: (len(courses[place].ends), -place))
     fits: dict[int, Fit] = {reference: Fit(shift=0, scatter=0, n=len(courses[reference].ends))}
     for place in range(len(courses)):
-        found = _fit_of(parts, courses, reference, place, clocks) if place != reference else None
+        if place == reference:
+            continue
+        found = _beside_a_mate(parts, courses, fits, place) or _fit_of(parts, courses, reference, place, clocks)
         if found is not None:
             fits[place] = found
     inside = [(place, parts[place]) for place in sorted(fits)]
@@ -403,6 +400,16 @@ def _matched(parts: Sequence[MemberLane], clocks: Mapping[int, tuple[int, int]],
         ),
         left,
     )
+
+
+def _beside_a_mate(parts: Sequence[MemberLane], courses: Sequence[Course], fits: Mapping[int, Fit], place: int) -> Fit | None:
+    """The shift of one member's sequence by another's that is known, where both share a clock and end together by it; None otherwise.
+
+    Steps that are alike fit each other at any shift by whole steps, and captures that begin at different ones number them differently.
+    """
+    mate = next((other for other in fits if share_clock(parts[other].member, parts[place].member)), None)
+    found = None if mate is None else fit_by_clock(courses[mate], courses[place], ahead=0)
+    return None if found is None or mate is None else replace(found, shift=found.shift + fits[mate].shift)
 
 
 def _fit_of(
@@ -480,16 +487,14 @@ def clocks(members: Sequence[Member], matched: Sequence[Matched]) -> Clocks:
     return Clocks(pairs=tuple(pairs.values()), known=known, notes=(_unaligned(sorted(apart)),) if apart else ())
 
 
-def aligned(
-    members: Sequence[Member], mesh: Mesh | None, *, staged: bool = False
-) -> tuple[tuple[Matched, ...], tuple[Unmatched, ...], Clocks]:
+def aligned(members: Sequence[Member], mesh: Mesh | None) -> tuple[tuple[Matched, ...], tuple[Unmatched, ...], Clocks]:
     """All exchanges, matched as far as possible, and how the clocks compare; matched once more where the clocks are known better then."""
-    matched, unmatched = match(members, mesh, staged=staged)
+    matched, unmatched = match(members, mesh)
     told = clocks(members, matched)
     sure = clocks(members, [group for group in matched if _certain(group)])
     known = sure.known if any(_contradicts(group, sure.known) for group in matched) else told.known
     if known is sure.known or (any(ahead for _, ahead in known.values()) and any(one.why == NO_FIT for one in unmatched)):
-        matched, unmatched = match(members, mesh, known, staged=staged)
+        matched, unmatched = match(members, mesh, known)
         told = clocks(members, matched)
     return matched, unmatched, told
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from diagnose.job import Job
+from diagnose.knowledge.buckets import Buckets
 from diagnose.measure.ranks.matching import LIMIT_NS, Clocks, Matched, aligned
 from diagnose.measure.ranks.members import Input, Member, members_of, mesh_of
+from diagnose.measure.ranks.stages import at_stages
 from diagnose.measure.ranks.transfers import left_alone
 from diagnose.measure.replay.graph import Graph
 from diagnose.measure.replay.meetings import INSTANCES, MEMBERS, Meetings, replayed_together
@@ -51,9 +53,9 @@ def too_many(ranks: int, nodes: int = 0) -> str | None:
     )
 
 
-def meet(inputs: Sequence[Input], job: Job | None) -> Met:
+def meet(inputs: Sequence[Input], job: Job | None, buckets: Buckets) -> Met:
     """Number the collectives in which the ranks of these inputs meet, and prove that their joint replay gives back what was measured."""
-    members = members_of(inputs)
+    members = at_stages(members_of(inputs), buckets)
     matched, unmatched, clocks = aligned(members, mesh_of(job))
     met = met_of(members, matched, clocks)
     world = job.get("world_size") if job is not None else None
@@ -62,7 +64,7 @@ def meet(inputs: Sequence[Input], job: Job | None) -> Met:
     return replace(met, notes=(*partly, *met.notes, *left_alone(unmatched)))
 
 
-def meeting_ranks(inputs: Sequence[Input], job: Job | None, shown: tuple[int | None, int | None]) -> Met | str:
+def meeting_ranks(inputs: Sequence[Input], job: Job | None, buckets: Buckets, shown: tuple[int | None, int | None]) -> Met | str:
     """The same, or the sentence why the ranks can't be replayed together; `shown` (rank, device) has to be among them."""
     if sum(len(one.devices) for one in inputs) < 2:
         return ONE_RANK
@@ -70,7 +72,7 @@ def meeting_ranks(inputs: Sequence[Input], job: Job | None, shown: tuple[int | N
     crowd = too_many(len(able), sum(able))
     if crowd is not None:
         return crowd
-    met = meet(inputs, job)
+    met = meet(inputs, job, buckets)
     if met.refused is not None:
         return met.refused
     if shown not in {(graph.rank, graph.device) for graph in met.graphs}:

@@ -39,6 +39,11 @@ class Member:
     part: int  # its input
     host: int | None = None
 
+    def of_split_model(self) -> Member:
+        """The same, of a model split over ranks: what it sends to and gets from one other rank, of whatever group, is the pipeline's."""
+        found = self.device.exchanges.of_split_model()
+        return replace(self, device=replace(self.device, exchanges=found), bubble=_bubble(found.stage_waits))
+
     @property
     def steps(self) -> tuple[StepBudget, ...]:
         """The budget of every step."""
@@ -149,7 +154,7 @@ def members_of(inputs: Sequence[Input]) -> tuple[Member, ...]:
             place=0,
             rank=next(rank for rank in one.ranks if rank.rank == device.rank),
             device=device,
-            bubble=tuple(device.exchanges.stage_waits.select(pl.sum_horizontal(STAGE_PARTS)).to_series().to_list()),
+            bubble=_bubble(device.exchanges.stage_waits),
             file=one.file,
             part=one.number,
         )
@@ -159,6 +164,11 @@ def members_of(inputs: Sequence[Input]) -> tuple[Member, ...]:
     ordered = sorted(found, key=lambda one: (one.rank.rank, one.device.device, one.part))
     hosts = {name: number for number, name in enumerate(dict.fromkeys(one.rank.host for one in ordered if one.rank.host))}
     return tuple(replace(one, place=place, host=hosts.get(one.rank.host or "")) for place, one in enumerate(ordered))
+
+
+def _bubble(stage_waits: pl.DataFrame) -> tuple[int, ...]:
+    """Waiting for other stages by step, ns."""
+    return tuple(stage_waits.select(pl.sum_horizontal(STAGE_PARTS)).to_series().to_list())
 
 
 def share_clock(one: Member, other: Member) -> bool:

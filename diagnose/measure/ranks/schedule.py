@@ -8,12 +8,17 @@ from dataclasses import dataclass, replace
 from math import gcd
 from statistics import median_low
 
+import polars as pl
+
 from diagnose.job import Job
 from diagnose.knowledge.buckets import Buckets
+from diagnose.measure.device import step_median
+from diagnose.measure.exchanges import PIPELINE
 from diagnose.measure.ranks.members import Member
-from diagnose.measure.ranks.stages import PIPELINE, Stages, end_parts
+from diagnose.measure.ranks.stages import Stages, end_parts
 
 _SPLIT = 1 / 3  # of a pass forward and backward is forward, where phases are not told: backward computes two gradients
+_LONGER = 1.02  # a step that takes so many times as long by the schedule as was measured does not follow it; this project's choice
 _WAYS = 4  # transfers of a micro-batch through a stage: received and sent on, forward and backward
 
 Pass = tuple[bool, int, int]  # forward; micro-batch; chunk
@@ -21,13 +26,18 @@ Pass = tuple[bool, int, int]  # forward; micro-batch; chunk
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """`of`: by rank its stage, of `count`. `forward`: by stage, the share of its work that is forward. Micro-batches, chunks of a stage."""
+    """`of`: by rank its stage, of `count`. `forward`: by stage, the share of its work that is forward. Micro-batches, chunks of a stage.
+
+    `measured`: how long a step takes (ns); None: not compared. `outside`: of that, after the passes (reductions of gradients, optimizer).
+    """
 
     count: int
     of: Mapping[int, int]
     forward: Mapping[int, float]
     batches: int
     virtual: int = 1
+    measured: int | None = None
+    outside: int = 0
 
     @property
     def bubble_share(self) -> float:
@@ -71,11 +81,19 @@ class Schedule:
                     ready = _ready(ends, way=way, batch=batch, depth=depth, last=self.count * self.virtual - 1)
                     if ready is None:
                         break
-                    clocks[stage] = max(clocks[stage], ready) + work[stage] * (forward if way else 1 - forward) / passes
+                    clocks[stage] = max(clocks[stage], ready) + (work[stage] - self.outside) * (forward if way else 1 - forward) / passes
                     ends[way, batch, depth] = clocks[stage]
                     places[stage] += 1
                     moved = True
-        return round(max(clocks))
+        return round(max(clocks)) + self.outside
+
+    def contradicted(self, work: Mapping[int, int]) -> bool:
+        """Whether a step with the stages' work as it is would take longer than was measured: then it goes by another schedule.
+
+        With split backward passes (zero bubble), or passes of two micro-batches side by side, stages wait less than by this one.
+        """
+        lasts = self.lasts(work)
+        return lasts is not None and self.measured is not None and lasts > _LONGER * self.measured
 
     def saves(self, before: Mapping[int, int], after: Mapping[int, int]) -> int | None:
         """What a step wins where the stages' work changes; None where it can't be told."""
@@ -117,7 +135,7 @@ def _order(stages: int, stage: int, batches: int, virtual: int) -> list[Pass]:
 
 def schedule_of(members: Sequence[Member], stages: Stages | None, job: Job | None, buckets: Buckets) -> Schedule | None:
     """The pipeline's schedule, by the job or by what ran; None without a pipeline, or where nothing tells its micro-batches."""
-    if stages is None or stages.count < 2 or not stages.sending:
+    if stages is None or stages.count < 2:
         return None
     batches = _positive(job, "num_microbatches") or _repeated(members, buckets)
     if batches is None:
@@ -130,7 +148,15 @@ def schedule_of(members: Sequence[Member], stages: Stages | None, job: Job | Non
         if member.rank.rank in stages.of and (share := _forward(member)) is not None:
             shares.setdefault(stages.of[member.rank.rank], []).append(share)
     forward = {stage: median_low(own) for stage, own in shares.items()}
-    return Schedule(count=stages.count, of=stages.of, forward=forward, batches=batches, virtual=virtual)
+    return Schedule(
+        count=stages.count,
+        of=stages.of,
+        forward=forward,
+        batches=batches,
+        virtual=virtual,
+        measured=median_low([member.median.window_ns for member in members]),
+        outside=median_low([_outside(member) for member in members]),
+    )
 
 
 def _positive(job: Job | None, name: str) -> int | None:
@@ -154,6 +180,12 @@ def _chunks(members: Sequence[Member], batches: int) -> int:
     """Chunks of a stage, by the transfers of the one that has most: a micro-batch passes each at most four times."""
     counts = [member.device.exchanges.in_steps(PIPELINE).height // len(member.steps) for member in members]
     return max(1, -(-max(counts) // (_WAYS * batches)))
+
+
+def _outside(member: Member) -> int:
+    """How long its step goes on after the last backward pass (ns), as far as phases are told."""
+    after = member.device.usage.details.filter(~pl.col("phase").is_in(["forward", "backward"]))["work_ns"].sum()
+    return step_median(member.device.exchanges.stage_waits["tail_ns"]) + int(after) // len(member.steps)
 
 
 def _forward(member: Member) -> float | None:

@@ -7,23 +7,18 @@ from dataclasses import dataclass
 
 from diagnose.job import Job
 from diagnose.knowledge.buckets import Buckets
-from diagnose.measure.ranks.matching import BETWEEN_STAGES, members_told
+from diagnose.measure.exchanges import PIPELINE
+from diagnose.measure.ranks.matching import members_told
 from diagnose.measure.ranks.members import Member, Mesh
-
-PIPELINE = "pipeline"  # the kind of exchange
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stages:
-    """`count`: how many stages the pipeline has, 1 without one; `of`: by rank its stage. `inferred`: neither job nor groups tell it.
-
-    `sending`: transfers between them are told from others, so that waiting for other stages is known.
-    """
+    """`count`: how many stages the pipeline has, 1 without one; `of`: by rank its stage. `inferred`: neither job nor groups tell it."""
 
     count: int
     of: Mapping[int, int]
     inferred: bool = False
-    sending: bool = True
 
 
 def stages_of(members: Sequence[Member], mesh: Mesh | None, job: Job | None, world: int | None, buckets: Buckets) -> Stages | None:
@@ -59,23 +54,20 @@ def _by_ends(members: Sequence[Member], world: int | None, buckets: Buckets) -> 
     """
     ranks = {member.rank.rank for member in members}
     world = len(ranks) if world is None else world
-    lanes = [member.device.exchanges.lanes for member in members]
-    sending = all(any(lane.kind == PIPELINE for lane in own) for own in lanes)
-    if not all(any(lane.kind in BETWEEN_STAGES and lane.shape == "pairwise" for lane in own) for own in lanes) or ranks != set(
-        range(world)
-    ):
+    sending = all(any(lane.kind == PIPELINE for lane in member.device.exchanges.lanes) for member in members)
+    if not sending or ranks != set(range(world)):
         return None
     first, last = _holders(members, buckets)
     width = len(last)
     if not 0 < width < world or world % width or last != set(range(world - width, world)) or first - last != set(range(width)):
         return None
-    return Stages(count=world // width, of={rank: rank // width for rank in ranks}, inferred=True, sending=sending)
+    return Stages(count=world // width, of={rank: rank // width for rank in ranks}, inferred=True)
 
 
-def split_model(members: Sequence[Member], buckets: Buckets) -> bool:
-    """Whether ranks hold different ends of the model: then unknown transfers between two ranks are the pipeline's."""
+def at_stages(members: tuple[Member, ...], buckets: Buckets) -> tuple[Member, ...]:
+    """The members; where they hold different ends of the model, with unknown transfers between two ranks as the pipeline's."""
     first, last = _holders(members, buckets)
-    return bool(first - last) and bool(last - first)
+    return tuple(member.of_split_model() for member in members) if first - last and last - first else members
 
 
 def _holders(members: Sequence[Member], buckets: Buckets) -> tuple[set[int], ...]:

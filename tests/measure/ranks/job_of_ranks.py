@@ -1,7 +1,7 @@
 """Small invented jobs: members whose exchanges are written down, without a trace."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -41,6 +41,7 @@ class Did:
     starved_ns: int = 0
     steps: int = 1
     bubble_ns: int = 0  # waiting for other stages, per step
+    unnamed_ns: int = 0  # for transfers between two ranks of an unknown group, per step
     elsewhere_ns: int = 0  # of blocked_ns, by pipeline transfers
     work: Mapping[str, int] = field(default_factory=dict)
     streams: int = 1  # that share the work of a bucket evenly, all at once
@@ -53,6 +54,10 @@ def lane(kind: str = "expert", operation: str = "all-to-all", shape: str = "all_
     """A lane; `told`: what names its group."""
     known = {"group": None, "group_name": None, "size": None, "communicator": None, "members": None, "stream": None}
     return Lane(kind=kind, backend="nccl", operation=operation, shape=cast("Any", shape), **{**known, **told})
+
+
+# What a comparison of ranks reads of a DeviceMeasure.
+_Device = make_dataclass("_Device", ["budget", "exchanges", "device", "usage", "steps", "listed", "split", "counts"], frozen=True)
 
 
 def members(did: Sequence[Did]) -> tuple[Member, ...]:
@@ -86,9 +91,7 @@ def _member(place: int, did: Did) -> Member:
         "expert_ns": pl.Int64,
         "phase": pl.String,
     }
-    stage_waits = pl.DataFrame(
-        {"index": range(did.steps), **{name: [0] * did.steps for name in ("warm_up_ns", "steady_ns", "cool_down_ns", "tail_ns")}}
-    )
+    waits = {"index": range(did.steps), "warm_up_ns": did.bubble_ns, "steady_ns": 0, "cool_down_ns": 0, "tail_ns": 0}
     exchanges = Exchanges(
         lanes=lanes,
         instances=pl.DataFrame(rows, schema=schema).sort("start", "end").with_row_index("op"),
@@ -96,7 +99,8 @@ def _member(place: int, did: Did) -> Member:
         shapes=pl.DataFrame(
             [(name, "1,1,1,128,1,1", bucket, 10, ns, ns * 10) for name, bucket, ns in did.shapes], schema=SHAPES, orient="row"
         ),
-        stage_waits=stage_waits,
+        stage_waits=pl.DataFrame(waits),
+        split_waits=pl.DataFrame({**waits, "steady_ns": did.unnamed_ns}),
         has_phases=True,
     )
     budget = SimpleNamespace(
@@ -122,7 +126,7 @@ def _member(place: int, did: Did) -> Member:
         rank=Rank(rank=did.rank, start_unix_ns=did.started, source="trace"),
         device=cast(
             "Any",
-            SimpleNamespace(
+            _Device(
                 budget=SimpleNamespace(per_step=per_step),
                 exchanges=exchanges,
                 device=0,

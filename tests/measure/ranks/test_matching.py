@@ -2,12 +2,14 @@
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diagnose.knowledge.buckets import load_buckets
 from diagnose.measure.exchanges import Lane
 from diagnose.measure.ranks.matching import (
     ALONE,
@@ -25,6 +27,7 @@ from diagnose.measure.ranks.matching import (
     match,
 )
 from diagnose.measure.ranks.members import Mesh, mesh_of
+from diagnose.measure.ranks.stages import at_stages
 from tests.builders.cases import for_each
 from tests.builders.jobs import overridden_job
 from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
@@ -115,11 +118,37 @@ def test_a_transfer_between_stages_is_not_matched_by_order() -> None:
 def test_unknown_transfers_may_be_the_pipeline_s_where_ranks_hold_different_parts_of_the_model() -> None:
     """Two stages of two ranks send and receive in step, so that all four end together; that is no exchange of four."""
     unknown = lane(kind="other", operation="send-receive", shape="pairwise", stream=5)
-    every = members([Did(rank=rank, lanes={unknown: rans(ends(8, 8))}) for rank in range(4)])
+    parts = ("embedding", "embedding", "loss", "loss")
+    every = members([Did(rank=rank, lanes={unknown: rans(ends(8, 8))}, work={part: 9}) for rank, part in enumerate(parts)])
     assert [one.ranks for one in match(every, None)[0]] == [(0, 1, 2, 3)]
-    found, left = match(every, None, staged=True)
+    found, left = match(at_stages(every, load_buckets()), None)
     assert not found
     assert {one.why for one in left} == {PAIRWISE}
+
+
+def test_of_two_groups_that_follow_each_other_all_along_a_sequence_belongs_to_that_on_its_stream() -> None:
+    """Without common clocks both fit both."""
+    times = ends(8, 8)
+    one, other = (lane(kind="data", operation="all-gather", shape="all_gather", stream=stream) for stream in (1, 2))
+    own = {one: rans(times), other: rans(times, moved=300)}
+    found, _ = match(members([Did(rank=rank, lanes=own) for rank in range(3)]), None)
+    assert [[part.lane.stream for part in group.parts] for group in found] == [[1, 1, 1], [2, 2, 2]]
+
+
+def test_steps_that_are_all_alike_are_laid_beside_each_other_by_a_common_clock() -> None:
+    """The second capture begins four steps later and counts from there; on another host nothing but the count tells."""
+    times = [1_000_000 * (number + 1) for number in range(20)]
+    one = lane(communicator=7)
+
+    def matched(host: int) -> list[int]:
+        own = [[replace(ran, step=step) for step, ran in enumerate(rans(part))] for part in (times, times[4:])]
+        both = members([Did(rank=rank, host=rank * host, lanes={one: own[rank]}, steps=len(own[rank])) for rank in range(2)])
+        (group,) = match(both, None)[0]
+        ends = group.instances.group_by("ordinal", maintain_order=True).agg("end")["end"].to_list()
+        return sorted({second - first for first, second in ends})
+
+    assert matched(host=0) == [0]
+    assert matched(host=1) == [4_000_000]
 
 
 def test_a_later_beginning_and_several_streams_still_make_one_sequence() -> None:

@@ -46,6 +46,21 @@ def test_what_is_won_is_the_difference_of_two_steps_and_never_less_than_nothing(
     assert FOUR.saves({0: 240}, even) is None, "stages that were not captured"
 
 
+def test_what_follows_the_passes_waits_for_no_other_stage() -> None:
+    found = replace(FOUR, outside=40)
+    assert lasts(found, 280, 280, 280, 280) == 330 + 40
+
+
+def test_a_step_shorter_than_the_schedule_s_goes_by_another() -> None:
+    """Split backward passes fill what would be waiting."""
+    work = dict.fromkeys(range(4), 240)
+    assert not FOUR.contradicted(work), "nothing was measured"
+    assert not replace(FOUR, measured=330).contradicted(work)
+    assert not replace(FOUR, measured=324).contradicted(work), "scatter"
+    assert replace(FOUR, measured=290).contradicted(work)
+    assert not replace(FOUR, measured=290).contradicted({0: 240}), "stages that were not captured"
+
+
 @pytest.mark.parametrize(("count", "batches", "virtual"), [(2, 4, 1), (4, 4, 2), (4, 8, 2), (3, 6, 3), (8, 16, 1)])
 def test_the_order_is_that_of_the_simulator(count: int, batches: int, virtual: int) -> None:
     for stage in range(count):
@@ -65,7 +80,7 @@ def ran(passes: dict[int, int], steps: int = 2, sent: int = 0) -> tuple[Member, 
             schema={"name": pl.String, "bucket": pl.String, "kernels": pl.UInt32},
             orient="row",
         )
-        details = pl.DataFrame({"phase": ["forward", "backward"], "work_ns": [40, 60]})
+        details = pl.DataFrame({"phase": ["forward", "backward", "optimizer"], "work_ns": [40, 60, 10]})
         device = SimpleNamespace(**{**vars(one.device), "usage": SimpleNamespace(names=names_run, details=details)})
         found.append(replace(one, device=cast("Any", device)))
     return tuple(found)
@@ -80,7 +95,7 @@ TWO = Stages(count=2, of={0: 0, 1: 1})
 def test_micro_batches_are_told_by_the_job_or_by_how_often_the_ends_of_the_model_are_passed() -> None:
     buckets = load_buckets()
     found = schedule_of(ran({0: 6, 1: 6}, sent=12), TWO, None, buckets)
-    assert found == Schedule(count=2, of=TWO.of, forward={0: 0.4, 1: 0.4}, batches=6, virtual=1)
+    assert found == Schedule(count=2, of=TWO.of, forward={0: 0.4, 1: 0.4}, batches=6, virtual=1, measured=1_000_000, outside=5)
     interleaved = schedule_of(ran({0: 6, 1: 6}, sent=36), TWO, None, buckets)
     assert interleaved is not None
     assert interleaved.virtual == 2, "36 transfers of 6 micro-batches: more than four for each"

@@ -1,12 +1,13 @@
 """Which stage of a pipeline a captured rank holds."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from diagnose.knowledge.buckets import load_buckets
-from diagnose.measure.ranks.groups import INFERRED_STAGES, Slowness, pipeline
+from diagnose.measure.ranks.groups import INFERRED_STAGES, OTHER_SCHEDULE, Slowness, pipeline
 from diagnose.measure.ranks.members import Member, mesh_of
 from diagnose.measure.ranks.schedule import Schedule
-from diagnose.measure.ranks.stages import Stages, split_model, stages_of
+from diagnose.measure.ranks.stages import Stages, at_stages, stages_of
 from tests.builders.jobs import overridden_job
 from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
 
@@ -47,18 +48,26 @@ def test_the_first_and_the_last_part_of_the_model_tell_the_ends_where_all_ranks_
     assert known(members([Did(rank=rank, lanes={}, work=one) for rank, one in enumerate((FIRST, LAST))]), 2) is None  # none sends
 
 
-def test_a_model_is_split_where_one_rank_holds_its_first_part_and_another_its_last() -> None:
-    assert split_model(ends([FIRST, MIDDLE, LAST]), load_buckets())
-    assert not split_model(ends([FIRST, MIDDLE]), load_buckets())
-    assert not split_model(ends([{**FIRST, **LAST}] * 2), load_buckets())
-
-
-def test_stages_whose_transfers_are_not_told_from_others_have_no_known_bubble() -> None:
+def test_unknown_transfers_are_the_pipeline_s_where_one_rank_holds_the_first_part_of_the_model_and_another_the_last() -> None:
+    """Their waiting is its bubble then."""
     unknown = {lane(kind="other", operation="send-receive", shape="pairwise", stream=1): [Ran(start=0, end=10)]}
-    two = members([Did(rank=rank, lanes=unknown, work=one) for rank, one in enumerate((FIRST, LAST))])
-    found = known(two, None)
-    assert found == Stages(count=2, of={0: 0, 1: 1}, inferred=True, sending=False)
-    assert pipeline(two, found, None, {0: 100, 1: 100}, {}) is None
+
+    def ran(*work: dict[str, int]) -> tuple[Member, ...]:
+        did = [Did(rank=rank, lanes=unknown, work=one, bubble_ns=5, unnamed_ns=30) for rank, one in enumerate(work)]
+        return at_stages(members(did), load_buckets())
+
+    for same in (ran(FIRST, MIDDLE), ran({**FIRST, **LAST}, {**FIRST, **LAST})):
+        assert {lane.kind for member in same for lane in member.device.exchanges.lanes} == {"other"}
+        assert [member.bubble for member in same] == [(5,), (5,)]
+        assert known(same, None) is None
+    split = ran(FIRST, LAST)
+    assert {lane.kind for member in split for lane in member.device.exchanges.lanes} == {"pipeline"}
+    assert [member.bubble for member in split] == [(35,), (35,)]
+    found = known(split, None)
+    assert found == Stages(count=2, of={0: 0, 1: 1}, inferred=True)
+    told = pipeline(split, found, None, {0: 100, 1: 100}, {})
+    assert told is not None
+    assert [stage.bubble_ns for stage in told.stages] == [35, 35]
 
 
 def test_the_job_comes_first() -> None:
@@ -97,3 +106,8 @@ def test_what_stages_have_uneven_is_won_by_the_schedule_and_what_a_slow_device_t
     assert hidden is not None
     stays = {0: 117 + 29, 1: 117, 2: 117, 3: 117}  # the slow device of the first stage sets the pace of even ones
     assert hidden.even_saves_ns == schedule.saves({**own, 0: 140}, stays) == 22
+    other = pipeline(four, told, replace(schedule, measured=170), own, {})  # 190 by the schedule
+    assert other is not None
+    assert (other.expected_share, other.even_saves_ns, other.virtual_saves_ns) == (None, other.imbalance_ns, None)
+    assert OTHER_SCHEDULE in other.note
+    assert OTHER_SCHEDULE not in found.note

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.measure.ranks.compare import _slowest, whole_transfers
-from diagnose.measure.ranks.groups import experts, like_groups, slow_devices
+from diagnose.measure.ranks.groups import _following, experts, like_groups, slow_devices
 from diagnose.measure.ranks.lateness import Background, _arrivals, _in_most, _waited_for_alone, late
 from diagnose.measure.ranks.matching import clocks, ends_apart, match
 from diagnose.measure.ranks.schedule import Schedule
@@ -251,7 +252,9 @@ def stage_of_four(late_rank: int | None, part: str, first: int, bubble_ns: int) 
 TWO_STAGES = Schedule(count=2, of={rank: rank // 4 for rank in range(8)}, forward={}, batches=8)
 
 
-@pytest.mark.parametrize(("schedule", "saves"), [(None, None), (TWO_STAGES, 6_000_000 // 8)])
+@pytest.mark.parametrize(
+    ("schedule", "saves"), [(None, None), (TWO_STAGES, 6_000_000 // 8), (replace(TWO_STAGES, measured=20_000_000), None)]
+)
 def test_a_straggler_of_a_stage_saves_no_more_than_leads_to_the_longest_stage(schedule: Schedule | None, saves: int | None) -> None:
     """The other stage works longer than the straggler: of one micro-batch, which fills the pipeline, it is waited for."""
     (found,) = judged([*stage_of_four(1, "embedding", 0, 20_000_000), *stage_of_four(None, "loss", 4, 5_000_000)], schedule)
@@ -430,6 +433,32 @@ def test_of_those_who_wait_for_a_straggler_the_one_that_waits_most_counts() -> N
     split = [split_exchanges(group) for group in match(jobs, None)[0]]
     assert _waited_for_alone(_arrivals(split), {1}) == 2 * 20 * 300_000
     assert _waited_for_alone(_arrivals(split), {1, 3}) == 20 * 300_000  # whoever is late with it waits for nobody
+
+
+def test_of_the_experts_exchanges_that_share_grows_with_the_busiest_rank_s_work_that_other_places_show() -> None:
+    """Half as much again on the busiest rank takes a sixth of the 60 ns, where even places take 50."""
+    even = pl.DataFrame({"longest": [100] * 4, "mean": [100.0] * 4, "transfer": [50] * 4})
+    uneven = pl.DataFrame({"longest": [150] * 4, "mean": [100.0] * 4, "transfer": [60] * 4})
+    wider = even.with_columns(transfer=9 * pl.col("transfer"))
+    every = {(0, 1): even, (2, 3): uneven, (4, 5, 6): wider}
+    assert _following((2, 3), every) == pytest.approx(0.5)
+    assert _following((0, 1), every) == pytest.approx(0.4)
+    assert _following((4, 5, 6), every) == 1, "nothing differs among groups as large"
+    assert _following((2, 3), {(2, 3): uneven}) == 1
+    assert _following((2, 3), {(0, 1): even.with_columns(uneven["transfer"]), (2, 3): uneven}) == 0
+
+
+def test_waiting_is_by_the_steps_that_captures_of_its_exchanges_have_in_common() -> None:
+    """Two wait 0.3 ms in each of ten exchanges a step, of which the late rank's capture holds two steps; its pair is captured whole."""
+    ends = [1_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(40)]
+    waiting = [Ran(start=end - 400_000, end=end, step=number // 10) for number, end in enumerate(ends)]
+    late = [Ran(start=ran.start + 300_000, end=ran.end, step=ran.step) for ran in waiting[10:30]]
+    every, pair = lane(communicator=1), lane("tensor", "all-reduce", "all_reduce", communicator=2)
+    beside = [Ran(start=ran.end, end=ran.end + 10_000, step=ran.step) for ran in waiting]
+    lanes = ({every: waiting}, {every: late, pair: beside}, {every: waiting}, {pair: beside})
+    jobs = members([Did(rank=rank, lanes=own, steps=4) for rank, own in enumerate(lanes)])
+    split = [split_exchanges(group) for group in match(jobs, None)[0]]
+    assert _waited_for_alone(_arrivals(split), {1}) == 10 * 300_000
 
 
 def in_turn(longest: Sequence[int], *, bucket: str = "vision_encoder") -> list[Did]:
