@@ -11,7 +11,8 @@ from diagnose.knowledge.rulebook import CauseSpec
 from diagnose.model.vocabulary import FactValue, Wall
 from diagnose.reason.findings import find
 from diagnose.reason.walls import bounds, verdict
-from diagnose.render.reports.diagnosis.answer import headline, step_time
+from diagnose.render.reports.diagnosis.answer import step_time
+from diagnose.render.reports.diagnosis.story import headline
 from diagnose.render.reports.diagnosis.tables import per
 from tests.builders.cases import for_each
 from tests.builders.diagnosis import minimal
