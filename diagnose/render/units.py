@@ -115,6 +115,8 @@ def signed_percent(share: float | None, digits: int = 1) -> str:
         return f"{0:.{digits}f} %"
     sign = "+" if share > 0 else "-"
     shown = percent(abs(share), digits)
+    if shown.startswith("<") and not digits:
+        return signed_percent(share, 1)
     if shown.startswith("<"):
         return f"{'<' if share > 0 else '>'} {sign}{shown[2:]}"
     return f"{sign}{shown}"

@@ -193,6 +193,10 @@ def test_a_relative_change_is_never_shown_as_none(share: float | None, said: str
     assert units.signed_percent(share) == said
 
 
+def test_a_change_in_whole_percent_has_a_decimal_where_it_would_be_none() -> None:
+    assert [units.signed_percent(share, 0) for share in (-0.12, -0.002, -0.00001)] == ["-12 %", "-0.2 %", "> -0.1 %"]
+
+
 @for_each(
     "name, said",
     ("step_time", "step time"),
