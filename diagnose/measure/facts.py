@@ -351,8 +351,8 @@ def _start_up(one: DeviceMeasure, limits: StartUpLimits) -> dict[str, FactValue]
 def _long_steps(one: DeviceMeasure) -> dict[str, FactValue]:
     """How many steps are of a kind that takes longer than most, and what made them long; None where all are of one kind."""
     long = one.classes.long
-    told = (long.n, long.each_ns, long.per_step_ns, long.cause, long.range) if long is not None else (None,) * 5
-    names = ("long_steps_n", "long_steps_excess_ns", "long_steps_ns", "long_steps_cause", "long_steps_range")
+    told = (long.n, long.each_ns, long.per_step_ns, long.more_work, long.cause, long.range) if long is not None else (None,) * 6
+    names = ("long_steps_n", "long_steps_excess_ns", "long_steps_ns", "long_steps_more_work", "long_steps_cause", "long_steps_range")
     return {"step_classes_n": len(one.classes.classes), **dict(zip(names, told, strict=True))}
 
 

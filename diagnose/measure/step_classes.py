@@ -41,13 +41,14 @@ _MARKS = {"thread": pl.Int64, "start": pl.Int64, "end": pl.Int64, "text_id": pl.
 
 @dataclass(frozen=True, kw_only=True)
 class LongSteps:
-    """The steps of classes that take longer than the largest: how many, by how much each (mean), and per step over all; by what, and inside
-    which range (a data loader's, a checkpoint's).
+    """The steps of classes that take longer than the largest: how many, by how much each (mean), and per step over all; whether they run
+    more operations of compute; by what, and inside which range (a data loader's, a checkpoint's).
     """
 
     n: int
     each_ns: int
     per_step_ns: int
+    more_work: bool
     cause: str
     range: str | None
 
@@ -104,6 +105,7 @@ def step_classes(
             n=together.height,
             each_ns=excess // together.height,
             per_step_ns=excess // steps.height,
+            more_work=_mean(together, "kernels") > MORE_WORK * _mean(main, "kernels"),
             cause=_difference(together, main, None, last=None),
             range=_enclosing(together, main, found, launched, marks, names),
         ),

@@ -68,11 +68,14 @@ def test_without_a_range_around_the_stall_the_cause_is_said_alone() -> None:
     found = steps([0, 0, 30] * 3, loader=None)
     assert found.long is not None
     assert found.long.cause == "+30.0 ms with the same work: CPU work between launches +30.0 ms"
+    assert not found.long.more_work
 
 
 def test_steps_with_more_work_are_a_class_by_their_work() -> None:
     found = steps([0] * 6, kernels=[10, 10, 10, 10, 30, 10])
     assert [one.differs_by for one in found.classes] == [None, "+20.0 ms with 30 compute operations instead of 10: computing +20.0 ms"]
+    assert found.long is not None
+    assert found.long.more_work
 
 
 def test_the_range_that_launches_what_only_long_steps_do_is_named() -> None:
