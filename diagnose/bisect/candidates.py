@@ -125,9 +125,12 @@ def _ordered(found: list[Path], folder: Path) -> Order:
     alike = None not in starts.values() and len(set(starts.values())) < len(found)
     why = "several record the same time of capture" if alike else "not every trace records when it was captured"
     by_name = Order(entries=_entries(found, [""] * len(found)), how=f"By name, because {why}.")
+    ordered = _by_commit(found, folder) or _by_time(found, starts) or _by_date(found, why)
+    times = [start for path in found if (start := starts[path]) is not None]
+    if ordered is not None or times == sorted(set(times)):  # the names tell where a damaged one belongs
+        return ordered or by_name
     broken = [path for path in found if starts[path] is None and is_damaged(path)]
-    whole = [path for path in found if path not in broken]
-    return _by_commit(found, folder) or _by_time(found, starts) or _by_date(found, why) or _by_time(whole, starts, broken) or by_name
+    return _by_time([path for path in found if path not in broken], starts, broken) or by_name
 
 
 def _matching(pattern: str, folder: Path) -> list[Path]:

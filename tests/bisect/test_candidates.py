@@ -116,6 +116,14 @@ def test_a_damaged_trace_does_not_put_the_others_out_of_their_order(traces: Path
         assert order.how == "By the time of capture that each trace records. Left out, as they can't be read: d.sqlite, e.sqlite."
 
 
+def test_a_damaged_trace_keeps_its_place_where_the_names_are_in_order_of_time(traces: Path, tmp_path: Path) -> None:
+    for name, hours in (("night-1", 0), ("night-10", 2)):
+        at(traces / "demo.sqlite", tmp_path / f"{name}.sqlite", hours)
+    (tmp_path / "night-2.sqlite").write_bytes((traces / "demo.sqlite").read_bytes()[:20_000])
+    order = candidates.traces("*.sqlite", tmp_path)
+    assert [entry.label for entry in order.entries] == ["night-1.sqlite", "night-2.sqlite", "night-10.sqlite"]
+
+
 def test_traces_that_tell_one_time_are_ordered_by_the_dates_in_their_names(traces: Path, tmp_path: Path) -> None:
     """Copies, and captures of a machine whose clock was set back, tell times that order nothing."""
     for name in ("x-2026-10-09_run", "y-2026-10-07", "a-20261008"):
