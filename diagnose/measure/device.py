@@ -30,7 +30,7 @@ from diagnose.measure.replay.build import graph_of
 from diagnose.measure.replay.excerpt import cut, excerpt
 from diagnose.measure.replay.graph import Graph, Kept, kept
 from diagnose.measure.sharing import taken
-from diagnose.measure.slowing import paces, slowing
+from diagnose.measure.slowing import speeds
 from diagnose.measure.step_classes import Classes, step_classes, user_ranges
 from diagnose.measure.step_host import step_ranges
 from diagnose.measure.steps import StepWindows, inside_windows, per_window
@@ -354,8 +354,7 @@ def measure_device(
             counted,
             host_limited(found, work, inside, windows, host, claims(times.per_step)),
             recompute_restart(found, work, inside, windows, host, memory.recompute),
-            slowing(inside, windows, data_dependent),
-            paces(inside, windows, data_dependent),
+            *speeds(inside, windows, data_dependent),
             contention(beside, windows, ran.together(ran.mask(is_role("compute")), ran.mask(is_role("transport")), windows)),
             taken(windows, list((others or {}).values())),
         ),

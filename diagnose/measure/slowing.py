@@ -18,25 +18,32 @@ KNOWN = 0.5  # share of compute whose shapes run in every third: else the steps 
 _SHAPE = ["name_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 
 
-def _kernels(inside: pl.DataFrame, uneven: Collection[str]) -> pl.DataFrame:
-    """index, shape, ns, uneven: the kernels of compute in the steps."""
+def compute_kernels(inside: pl.DataFrame, uneven: Collection[str]) -> pl.DataFrame:
+    """index, shape, ns, uneven: the kernels of compute in the steps.
+
+    `inside`: operations in the steps, with index; `uneven`: buckets whose kernels of one shape hold more or less work.
+    """
     return inside.filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel")).select(
         "index", *_SHAPE, (pl.col("end") - pl.col("start")).alias("ns"), pl.col("bucket").is_in(list(uneven)).alias("uneven")
     )
 
 
-def slowing(inside: pl.DataFrame, windows: pl.DataFrame, uneven: Collection[str]) -> pl.DataFrame:
+def speeds(inside: pl.DataFrame, windows: pl.DataFrame, uneven: Collection[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """What `slowing` and `paces` tell of the kernels in the steps; arguments as for `compute_kernels`."""
+    compute = compute_kernels(inside, uneven)
+    return slowing(compute, windows), paces(compute, windows)
+
+
+def slowing(compute: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """index, slowed_ns: what the compute of each step takes longer than in the first third of the steps; 0 where it does not get slower.
 
-    No rows where that can't be told. `inside`: operations in the steps, with index; `uneven`: buckets whose kernels of one shape hold more
-    or less work.
+    No rows where that can't be told. `compute`: as `compute_kernels` gives it.
     """
     steps = windows["index"].sort()
     nothing = pl.DataFrame(schema={"index": windows.schema["index"], "slowed_ns": pl.Int64})
     if len(steps) < LEAST_STEPS:
         return nothing
     place = pl.int_range(len(steps), eager=True) * 3 // len(steps)
-    compute = _kernels(inside, uneven)
     steady = compute.filter(~pl.col("uneven")).join(pl.DataFrame({"index": steps, "third": place}), on="index")
     usual = (
         steady.group_by(_SHAPE)
@@ -59,12 +66,11 @@ def slowing(inside: pl.DataFrame, windows: pl.DataFrame, uneven: Collection[str]
     return pl.DataFrame({"index": steps}).join(summed, on="index", how="left").fill_null(0)
 
 
-def paces(inside: pl.DataFrame, windows: pl.DataFrame, uneven: Collection[str]) -> pl.DataFrame:
+def paces(compute: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """index, pace: how many times as long as in faster steps nearly all kernels take in a step; 1 where they do not, null: not told.
 
     slow_steps_ns: what the compute of the step takes longer by that. Arguments as for `slowing`.
     """
-    compute = _kernels(inside, uneven)
     steady = compute.filter(~pl.col("uneven")).group_by("index", *_SHAPE).agg(pl.col("ns").median().alias("median"), pl.col("ns").sum())
     usual = pl.col("median").quantile(0.25, "lower").over(_SHAPE)
     told = (

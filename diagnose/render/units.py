@@ -115,11 +115,9 @@ def signed_percent(share: float | None, digits: int = 1) -> str:
         return f"{0:.{digits}f} %"
     sign = "+" if share > 0 else "-"
     shown = percent(abs(share), digits)
-    if shown.startswith("<") and not digits:
-        return signed_percent(share, 1)
-    if shown.startswith("<"):
-        return f"{'<' if share > 0 else '>'} {sign}{shown[2:]}"
-    return f"{sign}{shown}"
+    if not shown.startswith("<"):
+        return f"{sign}{shown}"
+    return f"{'<' if share > 0 else '>'} {sign}{shown[2:]}" if digits else signed_percent(share, 1)
 
 
 def bracketed(change: float | None) -> str:

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from diagnose.measure.slowing import paces, slowing
+from diagnose.measure.slowing import compute_kernels, paces, slowing
 from tests.builders.cases import for_each
 
 WINDOWS = pl.DataFrame({"index": range(6)}, schema={"index": pl.Int64})
@@ -30,7 +30,7 @@ def kernels_of(factors: tuple[float, ...], *, kernels: int, of: int, bucket: str
 def paced(*factors: float, kernels: int = 4, of: int = 4, bucket: str = "dense_gemm", grid: bool = True) -> list[float | None]:
     """The pace of each step."""
     ran = kernels_of(factors, kernels=kernels, of=of, bucket=bucket, grid=grid, experts=0)
-    return paces(ran, WINDOWS.head(len(factors)), ["expert_gemm"]).sort("index")["pace"].to_list()
+    return paces(compute_kernels(ran, ["expert_gemm"]), WINDOWS.head(len(factors))).sort("index")["pace"].to_list()
 
 
 def slowed(
@@ -38,7 +38,7 @@ def slowed(
 ) -> list[int] | None:
     """slowed_ns by step; None where nothing is told. A step holds kernels of 100 to 400 ns times its factor in `of` of them."""
     ran = kernels_of(factors, kernels=kernels, of=of, bucket=bucket, grid=grid, experts=experts)
-    found = slowing(ran, WINDOWS.head(len(factors)), ["expert_gemm"])
+    found = slowing(compute_kernels(ran, ["expert_gemm"]), WINDOWS.head(len(factors)))
     return None if found.is_empty() else found.sort("index")["slowed_ns"].to_list()
 
 
@@ -77,7 +77,7 @@ def test_the_pace_of_a_step_is_that_of_nearly_all_its_kernels() -> None:
 
 def test_slow_steps_cost_what_all_their_compute_takes_longer() -> None:
     ran = kernels_of((1.0, 1.0, 1.25, 1.0), kernels=4, of=4, bucket="dense_gemm", grid=True, experts=0)
-    assert paces(ran, WINDOWS.head(4), []).sort("index")["slow_steps_ns"].to_list() == [0, 0, 250, 0], "of 1000 ns"
+    assert paces(compute_kernels(ran, []), WINDOWS.head(4)).sort("index")["slow_steps_ns"].to_list() == [0, 0, 250, 0], "of 1000 ns"
 
 
 def test_no_pace_is_told_of_steps_that_can_t_be_compared() -> None:

@@ -173,12 +173,10 @@ def _transport(family: Family, contexts: Sequence[Context], group: Group | None,
     present = frozenset(context.id for context in contexts)
     telling = next((context for context in contexts if context.kind and _applies(context, family, present, own)), None)
     kind: str | None
-    known = family.kind is not None  # by the name alone
-    if telling is not None and own_id(telling) in own and not (known and family.id in own):
-        kind, evidence, rule = telling.kind, "rule", telling.id
-    elif group is not None and own_id(group) in own and not (known and family.id in own):
-        kind, evidence, rule = group.kind, "rule", group.id
-    elif known:
+    users = next((one for one in (telling, group) if one is not None and own_id(one) in own), None)
+    if users is not None and (family.kind is None or family.id not in own):
+        kind, evidence, rule = users.kind, "rule", users.id
+    elif family.kind is not None:
         kind, evidence, rule = family.kind, "name", family.id
     elif group is not None:
         kind, evidence, rule = group.kind, "operator", group.id

@@ -408,8 +408,10 @@ def _beside_a_mate(parts: Sequence[MemberLane], courses: Sequence[Course], fits:
     Steps that are alike fit each other at any shift by whole steps, and captures that begin at different ones number them differently.
     """
     mate = next((other for other in fits if share_clock(parts[other].member, parts[place].member)), None)
-    found = None if mate is None else fit_by_clock(courses[mate], courses[place], ahead=0)
-    return None if found is None or mate is None else replace(found, shift=found.shift + fits[mate].shift)
+    if mate is None:
+        return None
+    found = fit_by_clock(courses[mate], courses[place], ahead=0)
+    return None if found is None else replace(found, shift=found.shift + fits[mate].shift)
 
 
 def _fit_of(
