@@ -138,12 +138,12 @@ _NEEDED = frozenset(
 )
 
 
-def read(path: Path, *, rank: int | None = None, display_name: str | None = None, rules: EnvironmentRules | None = None) -> RawTrace:
+def read(path: Path, *, rank: int | None = None, rules: EnvironmentRules | None = None) -> RawTrace:
     """One Parquet export folder as raw tables; the arguments are those of `nsys_sqlite.read`.
 
     Raises InputError for a folder without tables of Nsight Systems and for damaged files.
     """
-    name = display_name or path.name
+    name = path.name
     try:
         source = _open(path, name)
         size = sum(file.stat().st_size for file in source.files.values())

@@ -166,7 +166,7 @@ def resolve(path: Path, *, nsys: Path | None = None, workdir: Path, timeout_s: f
 
 
 def _export(path: Path, report: Path, program: Path, workdir: Path, timeout_s: float) -> Export:
-    target = workdir / f"{report.stem}.sqlite"  # its name stands in messages
+    target = workdir / f"{report.stem}.sqlite"
     own_version = version(program, workdir)
     with_version = f"nsys {own_version}" if own_version else "nsys"
     try:
@@ -190,7 +190,7 @@ def _export(path: Path, report: Path, program: Path, workdir: Path, timeout_s: f
             f"Try it by hand to see all its messages: {_command(report)}",
         )
     note = f"{path.name} was exported to a private folder with {with_version}."
-    return target, (note,), Ledger().note("exported", "all")
+    return target.rename(workdir / path.name), (note,), Ledger().note("exported", "all")  # messages then name what the user gave
 
 
 # --- the reader -------------------------------------------------------------------------------------------------------

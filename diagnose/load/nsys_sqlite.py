@@ -371,14 +371,14 @@ def _private_copy(path: Path, sidecars: Sequence[Path], folder: Path) -> Path:
     return copy
 
 
-def read(path: Path, *, rank: int | None = None, display_name: str | None = None, rules: EnvironmentRules | None = None) -> RawTrace:
+def read(path: Path, *, rank: int | None = None, rules: EnvironmentRules | None = None) -> RawTrace:
     """One SQLite export as raw tables.
 
     `rank` names the global rank of the process with GPU work (of several, the first by process id; the others count on from it).
-    `display_name` is shown instead of the file's own name; `rules` say what may be taken out of the environment (without them nothing is).
+    `rules` say what may be taken out of the environment (without them nothing is).
     Raises InputError for a foreign or damaged database.
     """
-    name = display_name or path.name
+    name = path.name
     ledger = Ledger()
     header = _header(path)
     sidecars = [item for suffix in ("-wal", "-journal", "-shm") if (item := path.with_name(path.name + suffix)).is_file()]

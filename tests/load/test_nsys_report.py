@@ -74,11 +74,11 @@ def test_the_given_nsys_exports_into_the_private_folder(tmp_path: Path, work: Pa
     nsys = program(tmp_path, f'printf "%s\\n" "$@" > {seen}\ncp {source} "$5"\n')
     path = report(tmp_path)
     found, notes, ledger = nsys_report.resolve(path, nsys=nsys, workdir=work)
-    assert found.parent == work
-    assert seen.read_text().splitlines() == ["export", "--type", "sqlite", "--output", str(found), str(path)]
+    assert found == work / "my run.nsys-rep"  # messages name what was given
+    assert seen.read_text().splitlines() == ["export", "--type", "sqlite", "--output", str(work / "my run.sqlite"), str(path)]
     assert notes == ("my run.nsys-rep was exported to a private folder with nsys 2024.2.3.38.",)
     assert [entry.code for entry in ledger.entries] == ["exported"]
-    assert conform(nsys_sqlite.read(found, display_name=path.name)).ops.height == 3
+    assert conform(nsys_sqlite.read(found)).ops.height == 3
     assert sorted(item.name for item in tmp_path.iterdir()) == ["my run.nsys-rep", "nsys", "seen", "source.sqlite", "work"]
 
 
@@ -207,8 +207,8 @@ def test_the_real_nsys_exports_a_real_report(captured: Path, work: Path) -> None
     found, notes, _ = nsys_report.resolve(captured, workdir=work)
     assert sniff(found).name == "nsys-sqlite"
     assert "exported to a private folder with nsys 20" in notes[0]
-    with pytest.raises(InputError, match="no GPU work"):
-        conform(nsys_sqlite.read(found, display_name=captured.name))
+    with pytest.raises(InputError, match=r"^cpu\.nsys-rep holds no GPU work"):
+        conform(nsys_sqlite.read(found))
     assert sorted(item.name for item in captured.parent.iterdir() if item.suffix == ".sqlite") == []
 
 

@@ -774,9 +774,8 @@ def test_a_table_without_row_ids_and_one_with_huge_ones(tmp_path: Path, monkeypa
     assert load(path).ops.height == 3
 
 
-def test_the_display_name_is_shown_and_never_a_path(tmp_path: Path) -> None:
-    assert load(basic(tmp_path / "a.sqlite"), display_name="run 7").provenance.file == "run 7"
-    assert load(tmp_path / "a.sqlite").provenance.file == "a.sqlite"
+def test_a_file_is_named_without_its_folder_whatever_signs_its_name_has(tmp_path: Path) -> None:
+    assert load(basic(tmp_path / "a.sqlite")).provenance.file == "a.sqlite"
     (tmp_path / "odd #%? name.sqlite").write_bytes((tmp_path / "a.sqlite").read_bytes())
     assert load(tmp_path / "odd #%? name.sqlite").ops.height == 3
 
