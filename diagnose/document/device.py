@@ -174,6 +174,13 @@ class DeviceBudget(OnDevice, frozen=True, kw_only=True):
     typical: int | None = None
 
 
+class Products(Struct, frozen=True, kw_only=True):
+    """Matrix products of one bucket whose shapes the trace holds (PyTorch's `record_shapes`), per step (mean)."""
+
+    flop: float  # two per multiply-add
+    ns: int  # work of the kernels that did them, and of what the same operators launched beside
+
+
 class BucketTime(OnDevice, frozen=True, kw_only=True):
     """One bucket of one rank, per step (mean). Work sums durations; busy is a union; exclusive is when nothing else ran."""
 
@@ -185,6 +192,7 @@ class BucketTime(OnDevice, frozen=True, kw_only=True):
     share: float  # of all device work
     phase: dict[str, int]  # work by phase: forward, backward, recompute, optimizer, unknown
     decided_by: dict[str, float]  # share of the bucket's work by kind of evidence
+    products: Products | None = None
 
 
 class Unclassified(Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from typing import Any, cast
 import msgspec
 import polars as pl
 
+from diagnose.load.products import is_product, operations
 from diagnose.model.trace import NAMING_NS
 
 Number = int | float | str | None
@@ -58,6 +59,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     target_rank: Number = msgspec.field(default=None, name="Dst Rank")
     sequence: Number = msgspec.field(default=None, name="Sequence number")
     forward_thread: Number = msgspec.field(default=None, name="Fwd thread id")
+    shapes: msgspec.Raw = msgspec.field(default=_NULL, name="Input Dims")
     sync_kind: str | None = msgspec.field(default=None, name="cuda_sync_kind")
     record: Number = msgspec.field(default=None, name="wait_on_cuda_event_record_corr_id")
     event: Number = msgspec.field(default=None, name="wait_on_cuda_event_id")
@@ -163,7 +165,7 @@ def lenient_event(value: dict[str, Any]) -> tuple[ExactEvent, bool]:
             found = args.get(key)
             if name in {"grid", "block"}:
                 known[name] = _triple(found)
-            else:
+            elif name != "shapes":
                 known[name] = text(found)
     event = ExactEvent(
         ph=text(value.get("ph")),
@@ -366,6 +368,7 @@ class Columns:
         self._payloads = Lookup(lambda payload: append(part.payloads, payload))
         self._threads = Lookup(thread_number)
         self._sync_kinds = Lookup(sync_kind)
+        self._products = Lookup(lambda product: operations(*product))
         self._handlers: dict[str, Callable[[str, list[Any]], None]] = {
             "kernel": self._kernels, "memcpy": self._copies, "memset": self._copies, "call": self._api_calls,
             "operator": self._operators, "annotation": self._annotations, "gpu_annotation": self._gpu_annotations,
@@ -498,6 +501,7 @@ class Columns:
             self._ids("text_id", self._names, group),
             integers("sequence", [a.sequence for a in args]),
             integers("forward_thread", [a.forward_thread or None for a in args]),
+            self._flop(group, args),
             self._payload_ids(args),
         ]
         self.part.frames[table].append(pl.DataFrame(columns))
@@ -544,6 +548,13 @@ class Columns:
 
     def _ids(self, column: str, lookup: Lookup, group: list[Any]) -> pl.Series:
         return pl.Series(column, list(map(lookup.__getitem__, [event.name for event in group])), dtype=pl.Int32)
+
+    def _flop(self, group: list[Any], args: list[Args]) -> pl.Series:
+        """Operations of those that are matrix products with recorded shapes."""
+        found = [
+            self._products[event.name, bytes(a.shapes)] if is_product(event.name) else None for event, a in zip(group, args, strict=True)
+        ]
+        return pl.Series("flop", found, dtype=pl.Int64)
 
     def _payload_ids(self, args: list[Args]) -> pl.Series:
         ids = [None if a.collective is None and a.communicator is None else self._payloads[payload(a)] for a in args]

@@ -10,6 +10,7 @@ import msgspec
 import polars as pl
 
 from diagnose.load.nsys_tables import NO_KEY, NVTX, Events, Source, Wanted, distinct_keys, process_of, text, whole
+from diagnose.load.products import is_product, operations
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import PAYLOADS, RangeKind
 
@@ -73,7 +74,7 @@ def _coded(values: pl.Series) -> tuple[pl.Series, pl.Series]:
 
 
 def _cut(texts: pl.Series) -> pl.DataFrame:
-    """Columns text (without emit_nvtx suffix), sequence (null if none) and is_operator of distinct texts."""
+    """Columns text (without emit_nvtx suffix), sequence (null if none), is_operator and flop of distinct texts."""
     frame = pl.DataFrame({"whole": texts})
     first = pl.min_horizontal(*(pl.col("whole").str.find(marker, literal=True) for marker in _MARKERS))
     frame = frame.with_columns(first.alias("at"))
@@ -88,7 +89,9 @@ def _cut(texts: pl.Series) -> pl.DataFrame:
     cut = frame.select(name.alias("text"), sequence.alias("sequence"), has_suffix.alias("suffix"))
     # a record_function of the user has the suffix too, but neither a name space nor a sequence number
     is_operator = pl.col("suffix") & (pl.col("text").str.contains("::", literal=True) | pl.col("sequence").is_not_null())
-    return cut.select("text", "sequence", is_operator.alias("is_operator"))
+    told = texts.str.extract(r", sizes = (\[\[.*?\]\])(?:,|$)")
+    flop = [operations(name, sizes) if sizes and is_product(name) else None for name, sizes in zip(cut["text"], told, strict=True)]
+    return cut.select("text", "sequence", is_operator.alias("is_operator"), pl.Series("flop", flop, dtype=pl.Int64))
 
 
 def _types(source: Source) -> tuple[dict[int, str], int]:
@@ -111,6 +114,7 @@ def _mapper(frame: pl.DataFrame, kinds: Mapping[int, str], payload: str | None) 
             "inline": text_codes.gather(codes),
             "sequence": cut["sequence"].gather(codes),
             "is_operator": cut["is_operator"].gather(codes).fill_null(value=False),
+            "flop": cut["flop"].gather(codes),
         }
     )
     blob_codes, blobs = (
@@ -127,6 +131,7 @@ def _mapper(frame: pl.DataFrame, kinds: Mapping[int, str], payload: str | None) 
         "inline",
         pl.col("textId").fill_null(NO_KEY).alias("key"),
         "sequence",
+        "flop",
     )
     if payload:
         rows = rows.with_columns(blob_codes.alias("payload"))

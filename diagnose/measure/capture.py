@@ -18,6 +18,7 @@ from diagnose.measure.device import DeviceMeasure, check_identities, device_work
 from diagnose.measure.facts import trace_facts
 from diagnose.measure.host import attribute, kept_ranges
 from diagnose.measure.phases import start_up
+from diagnose.measure.products import product_ranges
 from diagnose.measure.sharing import guests, named, shared, trains, without
 from diagnose.measure.step_classes import user_ranges
 from diagnose.measure.step_host import step_ranges
@@ -100,6 +101,7 @@ def measure(
         raise _unmarked(trace, step_range)
     marks = {rank: user_ranges(trace, rank, knowledge.hosts) for rank, _ in steps}
     around = {(rank, device): step_ranges(trace, rank, one.frame) for (rank, device), one in steps.items()}
+    multiplied = product_ranges(trace)
     trace = replace(trace, ranges=kept_ranges(trace, knowledge.hosts))  # only the host's ranges are still needed
     devices: list[DeviceMeasure] = []
     samples: list[MetricSamples] = []
@@ -117,6 +119,7 @@ def measure(
             begun=begun[rank, device],
             marks=marks[rank],
             around=around[rank, device],
+            multiplied=multiplied,
             others={named(trace, other): on_shared[other, seen] for other, seen in sharing.get((rank, device), ())},
             replay=replay,
             most=most,

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from diagnose.document.device import LayerPass, StepBudget, StepSplit, VisionPass
+from diagnose.document.device import LayerPass, Products, StepBudget, StepSplit, VisionPass
 from diagnose.knowledge.features import Features, matching
 from diagnose.knowledge.forecast import Report
 from diagnose.knowledge.load import Knowledge
@@ -26,6 +26,7 @@ from diagnose.measure.lost import lost_share
 from diagnose.measure.memory import MemoryUse, memory_use
 from diagnose.measure.moe_layer import moe_layer
 from diagnose.measure.phases import StartUp, with_first_steps, without_repeated
+from diagnose.measure.products import product_ranges, products
 from diagnose.measure.replay.build import graph_of
 from diagnose.measure.replay.excerpt import cut, excerpt
 from diagnose.measure.replay.graph import Graph, Kept, kept
@@ -114,8 +115,15 @@ def _buckets(usage: Usage, windows: pl.Series) -> tuple[Row, ...]:
         details = usage.details.filter(pl.col("bucket") == row["bucket"])
         if summed[row["bucket"]] or row["kernels"]:
             share = summed[row["bucket"]] / total
-            found.append({**row, "share": share, "phase": _phases(details, len(windows)), "decided_by": _evidence(details)})
+            told = {"share": share, "phase": _phases(details, len(windows)), "decided_by": _evidence(details)}
+            found.append({**row, **told, "products": _products(usage.products, row["bucket"], len(windows))})
     return tuple(sorted(found, key=lambda row: (-summed[row["bucket"]], row["bucket"])))
+
+
+def _products(products: pl.DataFrame, bucket: str, steps: int) -> Products | None:
+    """The matrix products of a bucket per step (mean); None where no shapes are known."""
+    own = products.filter(pl.col("bucket") == bucket)
+    return None if own.is_empty() else Products(flop=own["flop"][0] / steps, ns=round(own["product_ns"][0] / steps))
 
 
 def _phases(details: pl.DataFrame, steps: int) -> dict[str, int]:
@@ -284,14 +292,15 @@ def measure_device(
     begun: StartUp | None = None,
     marks: pl.DataFrame | None = None,
     around: pl.DataFrame | None = None,
+    multiplied: pl.DataFrame | None = None,
     others: Mapping[str, pl.DataFrame] | None = None,
     replay: bool = False,
     most: Report | None = None,
 ) -> DeviceMeasure:
     """Measure one device. `replay`: whether its graph is built, of all kept steps or (`most`) of as many as a report replays.
 
-    `work` as `device_work` gives it, `steps` as `find_steps`, `begun` as `start_up`, `marks` as `user_ranges`, `around` as `step_ranges`;
-    `others`: the operations of other processes on the same GPU, by their names.
+    `work` as `device_work` gives it, `steps` as `find_steps`, `begun` as `start_up`, `marks` as `user_ranges`, `around` as `step_ranges`,
+    `multiplied` as `product_ranges`; `others`: the operations of other processes on the same GPU, by their names.
     """
     info = next((one for one in trace.devices if (one.rank, one.device) == (rank, device)), None)
     windows, classes = steps.frame, classified.classes
@@ -318,7 +327,8 @@ def measure_device(
         late_range=late_range(found, own_marks, windows, trace.names),
     )
     transport = CommunicationTimes(by_kind=by_kind(ran, inside, windows, classes, why.blocking), beside=beside_compute(ran, windows))
-    used = usage(inside, ran, windows, classified, trace)
+    multiplied = product_ranges(trace) if multiplied is None else multiplied
+    used = usage(inside, ran, windows, classified, trace, products(inside, multiplied, rank))
     traits = kernel_traits(trace, inside, knowledge.features)
     counted = step_counts(inside, windows, found, host, graph_launches(trace, rank, knowledge.hosts), traits, trace.provenance.own_spans())
     beside = compared(inside, work)

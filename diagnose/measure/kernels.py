@@ -40,13 +40,14 @@ class Usage:
 
     `buckets`: index, bucket, kernels, work_ns, busy_ns, exclusive_ns. `details`: bucket, phase, decided_by, work_ns over all steps.
     `names`: name, bucket, role, operation, kernels, work_ns over all steps, costliest first. `kernels` is what two captures are compared
-    by.
+    by. `products`: bucket, flop, product_ns over all steps.
     """
 
     buckets: pl.DataFrame
     details: pl.DataFrame
     names: pl.DataFrame
     kernels: KernelTable
+    products: pl.DataFrame
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +76,10 @@ class KernelTable:
     omitted_ns: int
 
 
-def usage(inside: pl.DataFrame, ran: Concurrency, windows: pl.DataFrame, classified: Classified, trace: Trace) -> Usage:
-    """Count what ran. `inside`: the operations in the steps as `uses` needs them, with class_id."""
+def usage(
+    inside: pl.DataFrame, ran: Concurrency, windows: pl.DataFrame, classified: Classified, trace: Trace, multiplied: pl.DataFrame
+) -> Usage:
+    """Count what ran. `inside`: the operations in the steps as `uses` needs them, with class_id; `multiplied` as `products` gives it."""
     used = uses(inside, classified.buckets)
     names = by_name(used.per_step, trace)
     return Usage(
@@ -84,6 +87,7 @@ def usage(inside: pl.DataFrame, ran: Concurrency, windows: pl.DataFrame, classif
         details=by_evidence(inside, classified.classes),
         names=names.drop("name_id", "kind"),
         kernels=kernel_table(used, windows, names),
+        products=multiplied,
     )
 
 

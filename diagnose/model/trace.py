@@ -77,6 +77,7 @@ RANGES: Schema = {
     "domain": pl.Int32,  # NVTX domain, 0 = default
     "sequence": pl.Int64,  # autograd sequence number: links a backward node to its forward operator
     "forward_thread": pl.Int64,  # thread of that forward operator, where recorded
+    "flop": pl.Int64,  # of an operator that is a matrix product, by the shapes recorded of it
     "payload_id": pl.Int32,  # key into Trace.payloads
 }
 

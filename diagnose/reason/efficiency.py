@@ -112,28 +112,28 @@ def efficiency(known: Identity, job: JobRead | None, facts: Mapping[str, Fact], 
     step_ns = step if isinstance(step, int) and step > 0 else None
     flop = _value(sizes.get("flop_per_step"))
     tokens = _value(sizes.get("tokens_per_step"))
+    peak, why = _peak(known, platform, rulebook)
     refused = _refusal(job, facts, known, step_ns)
     if refused or step_ns is None or known.gpus is None:
-        return _none(flop, step_ns, refused)
+        return _none(flop, step_ns, peak, refused)
     seconds = step_ns / 1e9
     rate = None if tokens is None else tokens / seconds / known.gpus
     if flop is None:
         least = _value(sizes.get("flop_per_step_at_least"))
         beyond = "" if least is None else _beyond(least / seconds / known.gpus / 1e12, known, platform, rulebook, limit="at least ")
         if beyond:
-            return _none(None, step_ns, beyond)
+            return _none(None, step_ns, peak, beyond)
         lacking = (
             f"TFLOP/s: {sizes['flop_per_step'].from_}"
             if "flop_per_step" in sizes
             else "TFLOP/s: the job file does not say what is computed"
         )
         how = "" if rate is None else f"{tokens:,.0f} tokens per step / {seconds * 1e3:,.1f} ms / {known.gpus} GPUs"
-        return structs.replace(_none(flop, step_ns, lacking), tokens_per_second_per_gpu=rate, how=how)
+        return structs.replace(_none(flop, step_ns, peak, lacking), tokens_per_second_per_gpu=rate, how=how)
     achieved = flop / seconds / known.gpus / 1e12
-    peak, why = _peak(known, platform, rulebook)
     beyond = _beyond(achieved, known, platform, rulebook)
     if beyond:
-        return _none(flop, step_ns, beyond)
+        return _none(flop, step_ns, peak, beyond)
     share = None if peak is None else achieved / peak
     how = (
         f"{decimal(flop / 1e12)} TFLOP per step as Megatron counts them / {seconds * 1e3:,.1f} ms (mean step, profiled) / {known.gpus} GPUs"
@@ -195,12 +195,12 @@ def _value(size: object) -> float | None:
     return float(value) if isinstance(value, int | float) and value > 0 else None
 
 
-def _none(flop: float | None, step_ns: int | None, why: str) -> Efficiency:
+def _none(flop: float | None, step_ns: int | None, peak: float | None, why: str) -> Efficiency:
     return Efficiency(
         flop_per_step=flop,
         step_ns=step_ns,
         tflops_per_gpu=None,
-        peak_tflops=None,
+        peak_tflops=peak,
         mfu=None,
         tokens_per_second_per_gpu=None,
         how="",

@@ -254,6 +254,7 @@ def test_ranges_marks_and_suffixes(tmp_path: Path) -> None:
         "push_pop", "operator", "push_pop", "operator", "push_pop", "mark", "start_end", "push_pop", "push_pop", "push_pop",
     ]  # fmt: skip
     assert got["sequence"].to_list() == [None, 17, None, 18, *[None] * 6]
+    assert got["flop"].to_list() == [None, 2 * 2 * 2 * 2, *[None] * 8]
     end_of_capture = 3100 - 900
     assert got["end"].to_list()[5:8] == [400, 600, end_of_capture]
     assert got["thread"].unique().to_list() == [gtid(PID_A, 11)]

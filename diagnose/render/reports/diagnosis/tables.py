@@ -247,6 +247,8 @@ def buckets(document: Diagnosis, rank: int, device: int) -> Table:
     """Which part of the model the device served."""
     mine = bucket_order(on(document.buckets, rank, device))
     longest = max((row.busy_ns for row in mine), default=0)
+    speeds = {row.bucket: _speed(row, document) for row in mine}
+    has_speed = any(speeds.values())
     return Table(
         f"buckets-{rank}-{device}",
         f"Buckets · {device_label(rank, device)}",
@@ -258,6 +260,7 @@ def buckets(document: Diagnosis, rank: int, device: int) -> Table:
                     "#exclusive ms": units.ms(row.exclusive_ns),
                     "#of work": units.percent(row.share),
                     "#kernels": units.count(row.kernels),
+                    **({"#TFLOP/s": speeds[row.bucket] or units.MISSING} if has_speed else {}),
                     "phase?": _phases(row.phase),
                     "classified by": _shares(row.decided_by) or units.MISSING,
                 },
@@ -266,9 +269,25 @@ def buckets(document: Diagnosis, rank: int, device: int) -> Table:
             )
             for row in mine
         ),
-        note=f"{mean_per(document).capitalize()}. Busy is a union over streams; exclusive: with nothing else running. Buckets overlap in time, so neither adds up to the step. Of work: share of summed kernel time.",
+        note=f"{mean_per(document).capitalize()}. Busy is a union over streams; exclusive: with nothing else running. Buckets overlap in time, so neither adds up to the step. Of work: share of summed kernel time."
+        + (_OF_PRODUCTS if has_speed else ""),
         empty="no device operation was classified",
     )
+
+
+_OF_PRODUCTS = (
+    " TFLOP/s: of matrix products whose shapes were recorded, while their kernels ran, where these are half of the bucket's work or more; in "
+    "brackets the share of the dense peak of the precision in use, where that is known."
+)
+
+
+def _speed(row: BucketTime, document: Diagnosis) -> str:
+    """How fast the matrix products of a bucket ran: `412 (42 %)`; empty where not most of its work is known to be products."""
+    found = row.products
+    if found is None or not found.ns or 2 * found.ns < row.work_ns:
+        return ""
+    rate, peak = found.flop / found.ns / 1e3, document.efficiency.peak_tflops if document.efficiency else None
+    return f"{rate:,.{0 if rate >= 10 else 1}f}" + (f" ({units.percent(rate / peak, 0)})" if peak else "")
 
 
 def unclassified(document: Diagnosis) -> Table:
