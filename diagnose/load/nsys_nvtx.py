@@ -89,9 +89,11 @@ def _cut(texts: pl.Series) -> pl.DataFrame:
     cut = frame.select(name.alias("text"), sequence.alias("sequence"), has_suffix.alias("suffix"))
     # a record_function of the user has the suffix too, but neither a name space nor a sequence number
     is_operator = pl.col("suffix") & (pl.col("text").str.contains("::", literal=True) | pl.col("sequence").is_not_null())
-    told = texts.str.extract(r", sizes = (\[\[.*?\]\])(?:,|$)")
-    flop = [operations(name, sizes) if sizes and is_product(name) else None for name, sizes in zip(cut["text"], told, strict=True)]
-    return cut.select("text", "sequence", is_operator.alias("is_operator"), pl.Series("flop", flop, dtype=pl.Int64))
+    shapes = texts.str.extract(r", sizes = (\[\[.*?\]\])(?:,|$)")
+    sized = pl.DataFrame({"name": cut["text"], "shapes": shapes}).with_row_index("row").drop_nulls()
+    found = [operations(name, told) if is_product(name) else None for name, told in sized.select("name", "shapes").iter_rows()]
+    flop = pl.repeat(None, cut.height, dtype=pl.Int64, eager=True).scatter(sized["row"], pl.Series(found, dtype=pl.Int64))
+    return cut.select("text", "sequence", is_operator.alias("is_operator"), flop.alias("flop"))
 
 
 def _types(source: Source) -> tuple[dict[int, str], int]:
