@@ -69,6 +69,11 @@ def test_the_table_tells_it_where_most_of_the_bucket_is_known(document: Diagnosi
     assert other.texts["#TFLOP/s"] == "–"
     few = structs.replace(document, buckets=tuple(structs.replace(one, work_ns=3 * one.work_ns) for one in document.buckets))
     assert "#TFLOP/s" not in tables.buckets(few, 0, 0).rows[0].texts, "a third of the bucket's work is no rate of the bucket"
+    tiny = structs.replace(
+        document,
+        buckets=tuple(structs.replace(one, products=one.products and structs.replace(one.products, flop=1e3)) for one in document.buckets),
+    )
+    assert tables.buckets(tiny, 0, 0).rows[0].texts["#TFLOP/s"] == "< 0.1"
     assert document.efficiency is not None
     peak = structs.replace(document, efficiency=structs.replace(document.efficiency, peak_tflops=1000.0))
     assert tables.buckets(peak, 0, 0).rows[0].texts["#TFLOP/s"] == f"{FLOP / 32e-6 / 1e12:,.0f} ({FLOP / 32e-6 / 1e15:.0%})".replace(

@@ -287,7 +287,8 @@ def _speed(row: BucketTime, document: Diagnosis) -> str:
     if found is None or not found.ns or 2 * found.ns < row.work_ns:
         return ""
     rate, peak = found.flop / found.ns / 1e3, document.efficiency.peak_tflops if document.efficiency else None
-    return f"{rate:,.{0 if rate >= 10 else 1}f}" + (f" ({units.percent(rate / peak, 0)})" if peak else "")
+    shown = f"{rate:,.{0 if rate >= 10 else 1}f}" if rate >= 0.1 else "< 0.1"
+    return shown + (f" ({units.percent(rate / peak, 0)})" if peak else "")
 
 
 def unclassified(document: Diagnosis) -> Table:
