@@ -3,7 +3,7 @@
 The same kernel is spelled differently by each profiler; names are brought to one spelling first, so that a pattern in `trace_rules/buckets`
 is written once. A name that no pattern knows is read by its words: those of the function, without its namespaces, its arguments' types and
 its template arguments, because a word in them says whose the kernel is or what it is handed, not what it does. Only a function that carries
-another one (`device_kernel<…>`, `elementwise_kernel<…>`) is read by its template arguments.
+another one (`device_kernel<…>`, `elementwise_kernel<…>`) is read by its template arguments, and one that says nothing with its namespace.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _GUARD = r"^(?:typename )?std::enable_if<.*?>::type "  # what a template's condi
 _CONSTANTS = r"^(\w*_kernel)_[A-Z]{2,}[A-Z0-9]*_\w+"
 # What Triton's older versions knew of a kernel's arguments: the number of each, with letters for divisible and constant ones.
 _ARGUMENTS = r"^(\w*[A-Za-z0-9])_0(?:[cd]e?1[0-9cde]*|1[0-9e]*[cd][0-9cde]*)$"
+_ROOMS = r"\b(?:details?|internal|impl|kernels?|ops|native|device|cuda|hip|gpu)(?: |$)"  # namespaces that divide a library's sources
 _NESTED = 4  # parentheses within parentheses that are taken out of template arguments
 # Among template arguments: types, and wrappers that let a kernel be compiled for one architecture only.
 _SILENT = (
@@ -148,7 +149,8 @@ def _spaced(text: pl.Expr) -> pl.Expr:
 def words_of(names: pl.Series, taxonomy: Taxonomy) -> pl.Series:
     """The words of each name (in the spelling of `normalised`).
 
-    Its function's, or its template arguments' where the function only carries them.
+    Its function's, or its template arguments' where the function only carries them; behind those of the namespace around it where they say
+    nothing (`acme::kernels::gelu::cuda_kernel`). The outermost namespace is never read so: it says whose the kernel is.
     """
     head = pl.col("name").str.extract(r"^([^<(]*)")
     frame = pl.DataFrame({"name": names}).select(
@@ -158,27 +160,28 @@ def words_of(names: pl.Series, taxonomy: Taxonomy) -> pl.Series:
         .str.replace(r"^kernel_cutlass_(?:kernel_[a-z0-9_]*([A-Z][A-Za-z0-9]*)$)?", "${1}")
         .alias("function"),
         pl.lit(None, dtype=pl.String).alias("template"),
+        head.str.extract(r"([^\s]*)::[^:]*$").str.replace_all("::", " ").alias("owner"),
     )
     mangled = frame["name"].str.contains(r" _Z").fill_null(value=False)
     if mangled.any():
         symbols = frame["name"].filter(mangled)
         parts = pl.DataFrame(
-            [_owner_function_and_rest(_symbol(name))[1:] for name in symbols], schema=["function", "template"], orient="row"
+            [_owner_function_and_rest(_symbol(name)) for name in symbols], schema=["owner", "function", "template"], orient="row"
         )
         places = mangled.arg_true()
-        frame = frame.with_columns(
-            frame["function"].scatter(places, parts["function"]), frame["template"].scatter(places, parts["template"])
-        )
+        frame = frame.with_columns(frame[column].scatter(places, parts[column]) for column in parts.columns)
     unread = "|".join(taxonomy.sets.get("unread", ())) or r"\0"
     frame = frame.with_columns(_spaced(pl.col("function")).str.replace_all(rf" (?:{unread}) ", " ").alias("words"))
     carrier = taxonomy.lines(("=@carrier",)).hold(frame["words"])
     places = (carrier & (frame["template"].is_not_null() | frame["name"].str.contains("<", literal=True))).arg_true()
-    if places.is_empty():
-        return frame["words"]
     carried = frame[places].select(_spaced(_first(pl.coalesce("template", _template(pl.col("name"))))).alias("words"))["words"]
     told = pl.DataFrame({"carried": carried, "own": frame["words"].gather(places)})
     carried = told.select(pl.when(pl.col("carried") == " ").then("own").otherwise("carried")).to_series()
-    return frame["words"].scatter(places, carried)
+    words = frame["words"].scatter(places, carried)
+    owner = frame.select(pl.col("owner").str.replace_all(_ROOMS, "").str.extract(r" (\S+)\s*$"))["owner"]
+    bare = (taxonomy.lines(("=@bare @carrier",)).hold(words) & owner.is_not_null()).arg_true()
+    around = owner.gather(bare).to_frame("name").select(_spaced(pl.col("name")).str.strip_chars_end().alias("words"))["words"]
+    return words.scatter(bare, around + words.gather(bare))
 
 
 def _template(name: pl.Expr) -> pl.Expr:
