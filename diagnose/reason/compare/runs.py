@@ -24,7 +24,7 @@ from diagnose.reason.compare.delta import SplitRun, overlap, step_delta
 from diagnose.reason.compare.findings import findings, gate, walls
 from diagnose.reason.compare.kernels import KernelChanges, kernels
 from diagnose.reason.compare.metrics import NO_STEPS, STEP_TIME, Samples, samples, split_of, steps_of
-from diagnose.reason.compare.noise import Design, decide
+from diagnose.reason.compare.noise import decide
 from diagnose.reason.compare.outcome import besides, held_in_long_steps, outcome
 from diagnose.reason.compare.patterns import long_steps, patterns, what_long_steps_hold
 from diagnose.reason.compare.work import Place
@@ -207,11 +207,6 @@ def _splits(side: Sequence[_Read], share: Fraction = Fraction(1)) -> list[SplitR
     return [SplitRun(steps=split_of(one.run.document, one.place), scale=one.scale * share) for one in side]
 
 
-def _corresponding(here: Samples, there: Samples) -> Design:
-    """How the values of both sides correspond: the last steps if both are cut short, all of them if both captured the same steps."""
-    return Design(last_apart=here.last_is_short and there.last_is_short, paired=bool(here.steps) and here.steps == there.steps)
-
-
 def _side(runs: Sequence[_Read], document: Diagnosis, label: str, rules: ComparisonRules) -> Side:
     """One side by its middle run; the lengths are of the steps of all runs."""
     place = runs[0].place
@@ -267,7 +262,7 @@ def _effect(
         limits=limits,
         larger_is_worse=known.larger_is_worse,
         tolerance=tolerance,
-        design=_corresponding(known, there[0].samples),
+        paired=bool(known.steps) and known.steps == there[0].samples.steps,
         run_noise=run_noise,
         counts=known.unit == "count",
     )

@@ -257,7 +257,7 @@ def test_the_headline_has_the_figures_and_names_a_bucket_with_its_kernel() -> No
     assert (
         found.outcome.sentence
         == "These two captures differ: the step is 12.2 % slower: 45.0 → 50.5 ms (+5.50 ms, 95 % interval +4.12 … +6.92 ms, 1 run against "
-        "1 run, 4 steps against 4; run-to-run noise assumed 1.0 % (not measured))."
+        "1 run, 3 steps against 3; run-to-run noise assumed 1.0 % (not measured))."
     )
     assert found.outcome.moved.startswith("Exposed communication grew by 4.00 ms (10.0 → 14.0 ms); launch-bound time")
     assert run(document(WORSE), document(BOTH)).outcome.sentence.startswith("These two captures differ: the step is 10.9 % faster")
