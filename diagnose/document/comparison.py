@@ -26,6 +26,7 @@ Basis = Literal["interval and rank test", "separation", "single step", "identica
 NoiseSource = Literal["measured", "partly assumed", "assumed", "given"]
 MismatchState = Literal["refused", "normalised", "noted"]
 KernelChangeKind = Literal["new", "gone", "renamed", "slower", "faster", "more", "fewer", "moved"]
+Window = Literal["step", "iteration", "capture"]  # what times are of: an iteration where nothing trains on either side
 OnUnclear = Literal["pass", "fail", "warn"]
 CategoryState = Literal["moved", "small", "within noise", "same"]
 FindingState = Literal["new", "gone", "worse", "better", "same", "not_assessed"]
@@ -318,6 +319,7 @@ class Comparison(Writable, Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     environment_same: int = 0  # things around the code that both tell and that are the same
     kernels_same: int = 0
+    window: Window = "step"
 
     def __repr__(self) -> str:
         """The result in a line."""

@@ -44,7 +44,7 @@ def causes(
     switched = [*_switched(both, delta, findings, limits)]
     stages: tuple[Iterable[tuple[int, str]], ...] = (
         (*_exchanges(delta, overlaps, limits), *(said for said, effect in switched if not effect), *_in_pieces(delta, limits)),
-        _alike(delta, kernels, limits),
+        alike(delta.categories, delta.delta_ns, kernels, limits),
         ((whole, text) for text in (*_swapped(delta, overlaps, limits), *_facts(both, delta, limits))),
         (said for said, effect in switched if effect),
     )
@@ -113,16 +113,16 @@ def _in_pieces(delta: StepDelta, limits: CauseLimits) -> Iterator[tuple[int, str
             yield grown - gone, words.began if slower else words.ended
 
 
-def _alike(delta: StepDelta, kernels: Sequence[KernelChange], limits: CauseLimits) -> Iterator[tuple[int, str]]:
-    """Compute that took another time by one factor, with the same kernels launched as often: the device's speed, not the program."""
-    others = any(one.bucket in limits.alike.buckets and one.kind not in {"slower", "faster"} for one in kernels)
-    if not others:
-        yield from alike(delta.categories, delta.delta_ns, limits)
+def alike(
+    categories: Sequence[Category | CategoryMove], change: int, kernels: Sequence[KernelChange], limits: CauseLimits
+) -> Iterator[tuple[int, str]]:
+    """Compute that took another time by one factor with the same kernels, in the direction of the step's `change`: how many ns, and words.
 
-
-def alike(categories: Sequence[Category | CategoryMove], change: int, limits: CauseLimits) -> Iterator[tuple[int, str]]:
-    """Compute that took another time by one factor, in the direction of the step's `change`: by how many ns, and in words."""
+    `kernels`: those that changed.
+    """
     known = limits.alike
+    if any(one.bucket in known.buckets and one.kind not in {"slower", "faster"} for one in kernels):
+        return
     rows = [row for row in categories if row.category.removeprefix(COMPUTE) in known.buckets and row.base_ns > 0]
     base, moved = sum(row.base_ns for row in rows), sum(row.delta_ns for row in rows)
     if len(rows) < _SEVERAL or abs(moved) < known.least.value * base or moved * change <= 0:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from msgspec import structs
 
-from diagnose.document.comparison import SCHEMA, Comparison, Effect, Mismatch, Normalised, OnUnclear, RunRead, Side
+from diagnose.document.comparison import SCHEMA, Comparison, Effect, Mismatch, Normalised, OnUnclear, RunRead, Side, Window
 from diagnose.document.device import Spread
 from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.knowledge.comparison import ComparisonRules, NoiseLimits
@@ -28,6 +28,7 @@ from diagnose.reason.compare.noise import decide
 from diagnose.reason.compare.outcome import besides, held_in_long_steps, outcome
 from diagnose.reason.compare.patterns import long_steps, patterns, what_long_steps_hold
 from diagnose.reason.compare.work import Place
+from diagnose.reason.context import window_of
 from diagnose.version import __version__
 
 __all__ = ["Named", "compare"]
@@ -99,6 +100,8 @@ def compare(
     found = () if refused else findings(first, second, judged, rules)
     base_runs, new_runs = ([one.values for one in side] for side in (here, there))
     labels = [[one.run.label for one in side] for side in (here, there)]
+    kinds = {window_of(first), window_of(second)}
+    window: Window = "capture" if "capture" in kinds else "iteration" if kinds == {"iteration"} else "step"
     seen = () if refused else patterns(base_runs, new_runs, labels, metric=metric, limits=limits)
     by_mean = (0.0, "") if refused or effect.unit != "ns" else long_steps(base_runs, new_runs, metric=metric)
     longer = what_long_steps_hold(_splits(there if by_mean[0] > 0 else here)) if by_mean[1] else ("", 0.0, 0)
@@ -118,6 +121,7 @@ def compare(
             found,
             (by_mean[0], f"{by_mean[1]}{held_in_long_steps(*longer, rules.words)}"),
             besides(around, changed),
+            window,
         ),
         base=_side(here, first, base_label, rules),
         new=_side(there, second, new_label, rules),
@@ -130,10 +134,11 @@ def compare(
         kernels=changes.changes,
         overlap=overlaps,
         findings=found,
-        gate=gate(effect, found, max_regression, fail_on, on_unclear, limits=limits),
+        gate=gate(effect, found, max_regression, fail_on, on_unclear, limits=limits, window=window),
         notes=(*(() if refused else _notes(here, there, first, second, judged)), *changes.notes, *around_notes, *setting_notes),
         environment_same=alike,
         kernels_same=changes.same,
+        window=window,
     )
 
 
