@@ -162,6 +162,7 @@ class Effect(Struct, frozen=True, kw_only=True):
     source: NoiseSource | None = None
     within: float | None = None  # None: the runs have a single value each
     tolerance: float | None = None  # the relative change that counts as none: what was asked about, or more where such noise asks for more
+    doubt: float | None = None  # relative difference that equal runs stay within if they differ by more than is assumed; None: not assumed
     more_base: int | None = None  # runs more of each side that would show that change; None: none are wanted, or no number would do
     more_new: int | None = None
 

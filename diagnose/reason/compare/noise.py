@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from diagnose.document.comparison import Basis, NoiseSource, Result
@@ -52,7 +52,8 @@ class Decision:
     `base` and `new` are the means of the runs' medians. `low` and `high` bound `delta` at the interval's level (None from a single step);
     `between` is the standard deviation of a run around its side's level, `within` that of steps around their run's median, both relative;
     `smallest` the relative change that is found with the usual power, `tolerance` the one that counts as none (at least the floor of the
-    noise); `more` how many runs more of base and new would show the tolerance.
+    noise); `doubt` the relative difference that equal runs stay within where noise is not measured and larger than is assumed (None: it is
+    measured or given); `more` how many runs more of base and new would show the tolerance.
     """
 
     base: float
@@ -68,6 +69,7 @@ class Decision:
     within: float | None
     smallest: float | None
     tolerance: float
+    doubt: float | None
     more: tuple[int, int] | None
     basis: Basis
     result: Result
@@ -144,6 +146,7 @@ def decide(
         within=None if within.spread is None else _rounded(within.spread / unit),
         smallest=smallest,
         tolerance=allowed,
+        doubt=None if source != "assumed" or counts else _doubt(noise, level, unit, transform, limits),
         more=None
         if smallest is None or smallest <= allowed
         else _more(noise, len(base), len(new), allowed, unit, transform, limits, floor),
@@ -349,6 +352,12 @@ def spread_interval(
 def _smallest(error: Error, level: float, floor: float, unit: float, transform: Transform, limits: NoiseLimits) -> float:
     """The smallest relative change that is found with the usual power: beyond the test, and beyond the floor."""
     number = max(error.reach(level / 2), floor * unit) + error.reach(1 - limits.power.value)
+    return _rounded(math.expm1(number) if transform.logarithmic else number / unit)
+
+
+def _doubt(noise: _Noise, level: float, unit: float, transform: Transform, limits: NoiseLimits) -> float:
+    """The relative difference that one run against one stays within, if runs differ by more than is assumed."""
+    number = replace(noise, scale=limits.doubt.value * noise.scale).error(1, 1).reach(level / 2)
     return _rounded(math.expm1(number) if transform.logarithmic else number / unit)
 
 

@@ -255,6 +255,11 @@ def _became(effect: Effect) -> str:
     return f"{'grew' if effect.delta > 0 else 'shrank'}{f' by {size}' if size else ''}"
 
 
+def doubtful(effect: Effect) -> bool:
+    """Whether equal runs that differ by more than is assumed would lie as far apart."""
+    return effect.doubt is not None and effect.relative is not None and abs(effect.relative) <= effect.doubt
+
+
 def _without_unit(first: str, second: str) -> str:
     """The first of two figures, without the unit that the second says too."""
     number, _, unit = first.partition(" ")
@@ -546,7 +551,13 @@ def _samples_reasons(effect: Effect, limits: NoiseLimits) -> Iterator[str]:
             f"{percent(limits.single_step.value)} is assumed. Capture several {'steps of both runs' if sample(effect) == 'step' else 'runs of both'}."
         )
     if effect.source in {"assumed", "given"} and effect.basis != "identical":
+        doubt = ""
+        if effect.result in {"regression", "improvement"} and doubtful(effect) and effect.doubt is not None and effect.between is not None:
+            doubt = (
+                f"; if it is {percent(limits.doubt.value * effect.between)} (standard deviation), one run of each can't tell a change below "
+                f"{percent(effect.doubt)}"
+            )
         yield (
             "One run against one shows that two captures differ, not that the program does: how much its runs differ by chance is not "
-            "measured. Three runs of each, or a baseline of five (`diagnose baseline add`), measure it."
+            f"measured{doubt}. Three runs of each, or a baseline of five (`diagnose baseline add`), measure it."
         )

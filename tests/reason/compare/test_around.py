@@ -15,9 +15,11 @@ from diagnose.model.environment import EnvironmentItem, EnvironmentKind
 from diagnose.model.vocabulary import FixState, Level, Wall
 from diagnose.reason.compare.baselines import NOT_TOLD
 from diagnose.reason.compare.comparable import environment
+from diagnose.reason.compare.runs import Named
+from diagnose.render.reports.comparison import story
 from tests.builders.cases import for_each
 from tests.builders.compared import SETTINGS, capture, document, job, kernel, sequence
-from tests.builders.comparing import RULES, describe, differing, fingerprint, run, settings
+from tests.builders.comparing import RULES, compare, describe, differing, fingerprint, run, settings
 
 STEPS = ({"attention": 1_000_000},) * 4
 SLOWER = ({"attention": 1_120_000},) * 4
@@ -448,3 +450,22 @@ def test_a_wrong_file_is_refused_with_the_place(old: str, new: str, words: str) 
 
 def test_the_file_that_comes_along_is_right() -> None:
     assert parse_limits(text(), RULES.job) == RULES.limits
+
+
+def test_one_run_against_one_is_likely_worse_up_to_what_twice_the_assumed_noise_allows() -> None:
+    def said(more: float, **options: Any) -> tuple[str, str]:
+        found = run(document(STEPS), document(({"attention": round(1_000_000 * (1 + more))},) * 4), **options)
+        return story.headline(found), " ".join(found.outcome.reasons)
+
+    headline, reasons = said(0.05)
+    assert headline == "Likely worse"
+    assert "not measured; if it is 2.0 % (standard deviation), one run of each can't tell a change below 5.7 %." in reasons
+    assert said(-0.04)[0] == "Likely better"
+    headline, reasons = said(0.06)
+    assert headline == "The captures differ, for the worse"
+    assert "can't tell a change" not in reasons
+    assert said(0.05, run_noise=0.01)[0] == "The captures differ, for the worse", "the user knows it"
+    several = [Named(str(place), document(STEPS)) for place in range(3)]
+    slower = [Named(str(place), document(({"attention": 1_050_000 + place},) * 4)) for place in range(3)]
+    found = compare(several, slower, base_label="base", new_label="new")
+    assert (story.headline(found), found.effect.doubt) == ("Regression", None)

@@ -16,6 +16,7 @@ from diagnose.document.comparison import (
     Window,
 )
 from diagnose.document.device import Why
+from diagnose.reason.compare.outcome import doubtful
 from diagnose.render import units, words
 from diagnose.render.figures.figure import Look
 
@@ -28,6 +29,8 @@ RESULT: dict[Result, str] = {
 }
 # one run against one tells of two captures, not of the program
 _CAPTURES: dict[Result, str] = {"regression": "The captures differ, for the worse", "improvement": "The captures differ, for the better"}
+# and where runs that differ somewhat more than is assumed would look so too
+_LIKELY: dict[Result, str] = {"regression": "Likely worse", "improvement": "Likely better"}
 BASIS: dict[Basis, str] = {
     "runs": "Student's t over the medians of runs",
     "two captures": "one run against one: the noise between runs is assumed, not measured",
@@ -137,8 +140,9 @@ def signed(amount: float | None, unit: str) -> str:
 
 def headline(document: Comparison) -> str:
     """The result in a word or two."""
-    if document.effect.basis in ("two captures", "single step") and document.outcome.result in _CAPTURES:
-        return _CAPTURES[document.outcome.result]
+    effect = document.effect
+    if effect.basis in ("two captures", "single step") and document.outcome.result in _CAPTURES:
+        return (_LIKELY if doubtful(effect) else _CAPTURES)[document.outcome.result]
     return RESULT[document.outcome.result]
 
 
