@@ -17,10 +17,10 @@ from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.knowledge.templates import capitalised, enumerated
 from diagnose.model.statistics import median_with_error
 from diagnose.reason.compare.causes import alike
-from diagnose.reason.compare.comparable import device
 from diagnose.reason.compare.delta import middle
 from diagnose.reason.compare.kernels import kernels, kernels_of
 from diagnose.reason.compare.metrics import Samples, place_of, split_of
+from diagnose.reason.compare.work import device
 from diagnose.render import units
 from diagnose.render.reports.bisection import story
 from diagnose.render.reports.comparison.story import value

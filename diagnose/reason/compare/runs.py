@@ -19,7 +19,7 @@ from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.knowledge.comparison import ComparisonRules, NoiseLimits
 from diagnose.model.vocabulary import Level
 from diagnose.reason.compare.baselines import fingerprint
-from diagnose.reason.compare.comparable import Judgement, device, environment, judge, settings
+from diagnose.reason.compare.comparable import Judgement, environment, judge, settings
 from diagnose.reason.compare.delta import SplitRun, overlap, step_delta
 from diagnose.reason.compare.findings import findings, gate, walls
 from diagnose.reason.compare.kernels import KernelChanges, kernels
@@ -27,7 +27,7 @@ from diagnose.reason.compare.metrics import NO_STEPS, STEP_TIME, Samples, sample
 from diagnose.reason.compare.noise import decide
 from diagnose.reason.compare.outcome import besides, held_in_long_steps, outcome
 from diagnose.reason.compare.patterns import long_steps, patterns, what_long_steps_hold
-from diagnose.reason.compare.work import Place
+from diagnose.reason.compare.work import Place, device
 from diagnose.reason.context import window_of
 from diagnose.version import __version__
 

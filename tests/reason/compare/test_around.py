@@ -291,6 +291,24 @@ def test_a_fusion_that_is_lost_and_a_lower_clock_are_named_before_what_grew(base
     assert run(document(base), document(new)).outcome.moved.startswith(begins)
 
 
+@for_each("left_out, said", (30, True), (35, False))  # pieces for each of ten fused kernels, or of something else
+def test_a_fused_kernel_may_replace_a_piece_of_its_own_bucket(left_out: int, said: bool) -> None:
+    base = document(
+        ({"activation": 5_000_000, "elementwise": 20_000_000},) * 4,
+        kernels=sequence(
+            [kernel("silu", 10, 500_000, bucket="activation"), kernel("elementwise", 40, 500_000, bucket="elementwise")],
+        ),
+    )
+    new = document(
+        ({"activation": 6_000_000, "elementwise": 5_000_000},) * 4,
+        kernels=sequence(
+            [kernel("fused_swiglu", 10, 600_000, bucket="activation"), kernel("elementwise", 40 - left_out, 500_000, bucket="elementwise")]
+        ),
+    )
+    assert run(base, new).outcome.moved.startswith("Activations run fused now") == said
+    assert run(new, base).outcome.moved.startswith("Activations run as chains of elementwise kernels, no longer fused") == said
+
+
 def test_other_kernels_are_no_other_clock() -> None:
     longer = {"dense_gemm": 1_063_333, "expert_gemm": 1_057_500, "attention": 1_050_000}
     base = [kernel(f"{name}_a", cells // 1_000_000, 1_000_000, bucket=name) for name, cells in COMPUTES[0].items()]
