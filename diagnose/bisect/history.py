@@ -13,13 +13,14 @@ from diagnose.bisect.trial import UnusableError, values_of
 from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.document.history import SCHEMA, CategoryMove, History, HistoryRun, HistoryStep, HistoryTrend
 from diagnose.errors import InputError
-from diagnose.knowledge.comparison import CauseLimits, ComparisonRules
+from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.knowledge.templates import capitalised, enumerated
 from diagnose.model.statistics import median_with_error
 from diagnose.reason.compare.causes import alike
-from diagnose.reason.compare.comparable import device
 from diagnose.reason.compare.delta import middle
+from diagnose.reason.compare.kernels import kernels, kernels_of
 from diagnose.reason.compare.metrics import Samples, place_of, split_of
+from diagnose.reason.compare.work import device
 from diagnose.render import units
 from diagnose.render.reports.bisection import story
 from diagnose.render.reports.comparison.story import value
@@ -67,6 +68,7 @@ def history(
     categories = [_categories(one.document, place) for one in captured]
     creeping = None if line is None else _creeping(state, line, categories)
     undone = taken_back(steps)
+    sides = [_around(steps, number, len(captured)) for number in range(len(steps))]
     rows = tuple(
         HistoryStep(
             label=captured[step.likeliest[0]].label,
@@ -79,9 +81,18 @@ def history(
             base_commit=captured[step.before].commit,
             commit=captured[step.place].commit,
             taken_back_by=captured[undone[number].likeliest[0]].label if number in undone else None,
-            moved=tuple(_moved(categories, _around(steps, number, len(captured)))),
+            moved=tuple(_moved(categories, sides[number])),
         )
         for number, step in enumerate(steps)
+    )
+    known = [one.document for one in captured]
+    paces = (
+        [
+            _pace(row.moved, known[here.start : here.stop][::-1], known[there.start : there.stop], rules)
+            for row, (here, there) in zip(rows, sides, strict=True)
+        ]
+        if creeping is None
+        else [_pace(creeping.moved, known, known[::-1], rules)]
     )
     levels = _levels(state, steps) if line is None else _along(state, line)
     return History(
@@ -91,7 +102,7 @@ def history(
         metric=metric,
         unit=unit.unit,
         larger_is_worse=unit.larger_is_worse,
-        sentence=_sentence(metric, unit, rows, len(found), creeping, rules.limits.causes) + _lone(state, answer, captured, unit),
+        sentence=_sentence(metric, unit, rows, len(found), creeping, paces) + _lone(state, answer, captured, unit),
         noise=rounded(state.noise.scale if line is None else line.noise) if len(found) >= _SPEAKERS else None,
         runs=tuple(
             _run(one, found.get(index), problem, levels.get(index), categories[index])
@@ -193,41 +204,52 @@ def _moved(categories: Sequence[Mapping[str, int]], around: tuple[range, range])
     yield from sorted(rows, key=lambda row: (-abs(row.delta_ns), row.category))
 
 
+def _pace(moved: Sequence[CategoryMove], base: Sequence[Diagnosis | None], new: Sequence[Diagnosis | None], rules: ComparisonRules) -> str:
+    """That all compute changed by one factor, where it did and the first runs of both sides run the same kernels; else empty."""
+    here, there = (next((one for one in side if one is not None), None) for side in (base, new))
+    if here is None or there is None:
+        return ""
+    places, whole, limits = (place_of(here), place_of(there)), sum(one.delta_ns for one in moved), rules.limits
+    if kernels_of(here, places[0]) is None or kernels_of(there, places[1]) is None:
+        return ""
+    found = alike(moved, whole, kernels(here, there, places, limits=limits).changes, limits.causes)
+    return next((text for ns, text in found if ns >= limits.causes.share.value * abs(whole)), "")
+
+
 # --- what is said -----------------------------------------------------------------------------------------------------
 
 
 def _sentence(
-    metric: str, samples: Samples, steps: Sequence[HistoryStep], count: int, creeping: HistoryTrend | None, limits: CauseLimits
+    metric: str, samples: Samples, steps: Sequence[HistoryStep], count: int, creeping: HistoryTrend | None, paces: Sequence[str]
 ) -> str:
+    """`paces`: of each step, or of what crept, that all compute changed by one factor."""
     called = story.metric(metric)
     if creeping is not None:
         moved = f"{value(creeping.base, samples.unit)} to {value(creeping.new, samples.unit)}{units.bracketed(creeping.relative)}"
-        mostly = _mostly(creeping.moved, limits, "from the first to the last third ")
+        mostly = _mostly(creeping.moved, paces[0], "from the first to the last third ")
         return f"{capitalised(called)} crept from {moved} over {count} runs, little by little rather than in steps{mostly}."
     if not steps:
         return f"No step of {called} is seen in {units.plural(count, 'run')}."
-    said = "; ".join(_step(one, samples, limits) for one in steps)
+    said = "; ".join(_step(one, samples, pace) for one, pace in zip(steps, paces, strict=True))
     return f"{capitalised(called)} stepped {'once' if len(steps) == 1 else f'{len(steps)} times'} in {count} runs: {said}."
 
 
-def _step(one: HistoryStep, samples: Samples, limits: CauseLimits) -> str:
+def _step(one: HistoryStep, samples: Samples, pace: str) -> str:
     moved = f"{value(one.base, samples.unit)} to {value(one.new, samples.unit)}{units.bracketed(one.relative)}"
     named = f"with {story.short(one.label)}"
     if one.chance < _SURE:
         named += f" ({units.percent(one.chance, 0)}; after {story.short(one.before)}, with {story.short(one.last)} at the latest)"
     undone = "" if one.taken_back_by is None else f", taken back with {story.short(one.taken_back_by)}"
-    return f"{moved} {named}{_mostly(one.moved, limits)}{undone}"
+    return f"{moved} {named}{_mostly(one.moved, pace)}{undone}"
 
 
-def _mostly(moved: Sequence[CategoryMove], limits: CauseLimits, between: str = "") -> str:
+def _mostly(moved: Sequence[CategoryMove], pace: str, between: str = "") -> str:
     """What became slower alike, or the category that holds at least half of what moved, else the largest ones; `between` what."""
     if not moved:
         return ""
-    whole = sum(one.delta_ns for one in moved)
-    at_one_pace = [text for ns, text in alike(moved, whole, limits) if ns >= limits.share.value * abs(whole)]
-    if at_one_pace:
-        return f": {between}{at_one_pace[0]}"
-    mostly = 2 * abs(moved[0].delta_ns) >= abs(whole)
+    if pace:
+        return f": {between}{pace}"
+    mostly = 2 * abs(moved[0].delta_ns) >= abs(sum(one.delta_ns for one in moved))
     said = [f"{story.metric(one.category)} ({units.signed_ms(one.delta_ns)} ms)" for one in moved[: 1 if mostly else _NAMED]]
     return f", {between}{'mostly' if mostly else 'most of it in'} {enumerated(said)}"
 

@@ -26,6 +26,7 @@ Basis = Literal["interval and rank test", "separation", "single step", "identica
 NoiseSource = Literal["measured", "partly assumed", "assumed", "given"]
 MismatchState = Literal["refused", "normalised", "noted"]
 KernelChangeKind = Literal["new", "gone", "renamed", "slower", "faster", "more", "fewer", "moved"]
+Window = Literal["step", "iteration", "capture"]  # what times are of: an iteration where nothing trains on either side
 OnUnclear = Literal["pass", "fail", "warn"]
 CategoryState = Literal["moved", "small", "within noise", "same"]
 FindingState = Literal["new", "gone", "worse", "better", "same", "not_assessed"]
@@ -161,6 +162,7 @@ class Effect(Struct, frozen=True, kw_only=True):
     source: NoiseSource | None = None
     within: float | None = None  # None: the runs have a single value each
     tolerance: float | None = None  # the relative change that counts as none: what was asked about, or more where such noise asks for more
+    doubt: float | None = None  # relative difference that equal runs stay within if they differ by more than is assumed; None: not assumed
     more_base: int | None = None  # runs more of each side that would show that change; None: none are wanted, or no number would do
     more_new: int | None = None
 
@@ -318,6 +320,7 @@ class Comparison(Writable, Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     environment_same: int = 0  # things around the code that both tell and that are the same
     kernels_same: int = 0
+    window: Window = "step"
 
     def __repr__(self) -> str:
         """The result in a line."""

@@ -36,6 +36,7 @@ class NoiseLimits(Strict, frozen=True, kw_only=True):
     floor_measured: Number
     tolerance: Number
     run_noise: Number
+    doubt: Number
     count_noise: Number
     noise_weight: Number
     single_step: Number

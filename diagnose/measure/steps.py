@@ -227,7 +227,7 @@ def _by_range(trace: Trace, work: pl.DataFrame, rank: int, anchor: StepAnchor) -
     last_end = max(int(per_range["end"].max()), tail or 0) - lead  # type: ignore[arg-type]
     windows = pl.DataFrame({"index": index, "start": per_range["start"]})
     dropped: tuple[Dropped, ...] = ()
-    alone = _before_unrecorded(per_range, ranges) if numbered else pl.Series([], dtype=pl.Int64)
+    alone = _before_unrecorded(per_range, ranges, numbered=bool(numbered))
     windows = _windows_from_starts(windows, last_end, {int(index[place]): int(per_range["end"][place]) - lead for place in alone})
     if alone.len() and _leaves_out(ranges, launched) > PART:
         why = "its range holds only a part of the step, and the step after it was not recorded"
@@ -250,20 +250,18 @@ def _by_range(trace: Trace, work: pl.DataFrame, rank: int, anchor: StepAnchor) -
     return Anchored(anchor=name, windows=windows, dropped=dropped)
 
 
-def _before_unrecorded(per_range: pl.DataFrame, ranges: pl.DataFrame) -> pl.Series:
-    """Places in `per_range` of the steps that the next recorded one does not follow: numbers are left out, and there was time for a step.
+def _before_unrecorded(per_range: pl.DataFrame, ranges: pl.DataFrame, *, numbered: bool) -> pl.Series:
+    """Places in `per_range` of the steps that the next one does not follow: numbers are left out, or a range has no operation, and there
+    was time for a step.
 
-    So it is between two cycles of a profiler that pauses: what passed there belongs to no step that was recorded.
+    So it is between two cycles of a profiler that pauses, and where events were lost: what passed there belongs to no recorded step.
     """
-    own = per_range.join(
-        ranges.select(pl.col("start").alias("range_start"), pl.col("end").alias("range_end")),
-        on="range_start",
-        how="left",
-        maintain_order="left",
-    )
-    skips = own["number"].shift(-1) - own["number"] > 1
-    pause, length = own["range_start"].shift(-1) - own["range_end"], own["range_end"] - own["range_start"]
-    return (skips & (pause > length)).fill_null(value=False).arg_true()
+    own = ranges.with_row_index("place").join(per_range, left_on="start", right_on="range_start", how="semi", maintain_order="left")
+    skips = own["place"].cast(pl.Int64).diff() > 1
+    if numbered:
+        skips |= own["number"].diff() > 1
+    pause, length = own["start"].shift(-1) - own["end"], own["end"] - own["start"]
+    return (skips.shift(-1) & (pause > WHOLE * length)).fill_null(value=False).arg_true()
 
 
 def _is_open(ranges: pl.DataFrame, trace: Trace) -> bool:

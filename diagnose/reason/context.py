@@ -9,7 +9,7 @@ from functools import cached_property
 
 import polars as pl
 
-from diagnose.document.diagnosis import Fact
+from diagnose.document.diagnosis import Diagnosis, Fact
 from diagnose.job import Job
 from diagnose.job.advised import advised
 from diagnose.job.model import PLAIN
@@ -95,6 +95,12 @@ WHOLE = "capture"
 def unit(values: Mapping[str, conditions.Value]) -> str:
     """What the window of every figure is called: a step (an iteration, where nothing trains), or the capture."""
     return WHOLE if values.get("steps_anchored") is False else "iteration" if values.get("is_training") is False else "step"
+
+
+def window_of(document: Diagnosis) -> str:
+    """The same of a document."""
+    training = document.facts.get("is_training")
+    return unit({"steps_anchored": document.steps.anchor != WHOLE, "is_training": None if training is None else training.value})
 
 
 def make_context(facts: Mapping[str, Fact], job: Job | None, rulebook: Rulebook) -> Context:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from diagnose import pipeline
-from diagnose.bisect.history import Captured, _mostly, history
+from diagnose.bisect.history import Captured, _mostly, _pace, history
 from diagnose.bisect.model import load_numbers
 from diagnose.bisect.search import Answer, Measurement, Question, State, advise, gradual
 from diagnose.cli import main
@@ -23,6 +23,8 @@ from diagnose.knowledge.comparison import load_comparison_rules
 from diagnose.reason.compare import baselines
 from diagnose.render import Options, write
 from tests.bisect.profile_step import scaled
+from tests.builders import compared
+from tests.builders.compared import kernel
 
 TOOL = Tool(name="diagnose", version="test", rules_sha256="")
 
@@ -174,18 +176,35 @@ def test_few_runs_are_never_said_to_creep() -> None:
 
 def test_what_holds_half_of_a_step_is_mostly_it_and_else_the_largest_are_named() -> None:
     def moved(*deltas: tuple[str, int]) -> str:
-        return _mostly(
-            [CategoryMove(category=name, base_ns=10**7, new_ns=10**7 + ns, delta_ns=ns) for name, ns in deltas],
-            load_comparison_rules().limits.causes,
-        )
+        return _mostly([CategoryMove(category=name, base_ns=10**7, new_ns=10**7 + ns, delta_ns=ns) for name, ns in deltas], "")
 
     assert moved(("transport", 600_000), ("compute:router", 400_000)) == ", mostly exposed communication (+0.600 ms)"
     assert moved(("transport", 400_000), ("compute:router", 300_000), ("copy", 200_000), ("packing", 100_000)) == (
         ", most of it in exposed communication (+0.400 ms), compute: router (+0.300 ms) and exposed copies (+0.200 ms)"
     )
-    alike = moved(("compute:attention", 400_000), ("compute:dense_gemm", 410_000), ("compute:norm", 300_000))
-    assert alike.startswith(": GEMMs and attention take 1.04 times as long, all alike")
     assert moved() == ""
+
+
+def test_all_compute_is_said_to_be_slower_alike_only_where_the_same_kernels_run() -> None:
+    moved = [
+        CategoryMove(category=name, base_ns=10**7, new_ns=10**7 + ns, delta_ns=ns)
+        for name, ns in (("compute:attention", 400_000), ("compute:dense_gemm", 410_000), ("compute:norm", 300_000))
+    ]
+    steps = ({"attention": 10_000_000},) * 4
+
+    def night(name: str, pace: float) -> Diagnosis:
+        return compared.document(
+            steps, kernels=[kernel("flash_fwd", 10, round(1e6 * pace)), kernel(name, 10, round(1e6 * pace), bucket="dense_gemm")]
+        )
+
+    def said(base: Diagnosis | None, new: Diagnosis) -> str:
+        return _pace(moved, [None, base], [new], load_comparison_rules())
+
+    before = night("nvjet_64x8", 1.0)
+    assert said(before, night("nvjet_64x8", 1.04)).startswith("GEMMs and attention take 1.04 times as long, all alike")
+    assert said(before, night("cutlass_gemm", 1.04)) == ""
+    assert said(compared.document(steps), night("nvjet_64x8", 1.04)) == "", "its kernels are not known"
+    assert said(None, night("nvjet_64x8", 1.04)) == ""
 
 
 def test_runs_without_a_value_are_listed_with_the_reason_and_three_are_needed(saved: Mapping[str, dict[str, object]]) -> None:

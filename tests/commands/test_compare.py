@@ -515,7 +515,7 @@ def test_several_runs_of_a_side_are_the_samples(here: Path, capsys: pytest.Captu
     base, new = nights(here, "base", 8.0, 8.1, 7.9, 8.05, 7.95), nights(here, "new", 8.8, 8.9, 8.7)
     code, found = judged(capsys, "compare", "--base", *base, "--new", *new)
     assert (code, found.outcome.result, found.effect.basis, found.effect.source) == (0, "regression", "runs", "measured")
-    assert (found.effect.runs_base, found.effect.runs_new, found.effect.n_base, found.effect.n_new) == (5, 3, 25, 15)
+    assert (found.effect.runs_base, found.effect.runs_new, found.effect.n_base, found.effect.n_new) == (5, 3, 20, 12)
     assert "3 runs against 5; noise between runs" in found.outcome.sentence
     assert (found.base.label, found.new.label) == ("base0.json and 4 more", "new0.json and 2 more")
     assert [one.label for one in found.new.runs] == ["new0.json", "new1.json", "new2.json"]

@@ -282,9 +282,19 @@ def test_a_pause_of_the_profiler_between_two_cycles_belongs_to_no_step() -> None
     assert windows(found) == [*WINDOWS, *[(20 + n, start + 90_000, end + 90_000) for n, (_, start, end) in enumerate(WINDOWS)]]
 
 
-def test_a_step_without_operations_is_listed() -> None:
-    found = scene(LOOP.items[:4] + LOOP.items[8:], LOOP.spans).steps()
+@for_each("spelling, added", ("ProfilerStep#{}", 0), ("train_step", None))
+def test_an_iteration_whose_events_are_missing_makes_no_long_step(spelling: str, added: int | None) -> None:
+    """Whether its range is there or not: what passed in its place belongs to no step that was recorded."""
+    items = [*LOOP.items[:4], *LOOP.items[8:]]
+    wanted = [(1, 10, 710), *WINDOWS[2:]]
+    found = scene(items, texts(spelling)).steps()
+    assert found.frame.select("start", "end").rows() == [window[1:] for window in wanted]
+    if added is None:
+        return
+    assert found.frame["index"].to_list() == [1, 3, 4]
     assert 2 in [one.index for one in found.dropped]
+    spans = texts(spelling)
+    assert windows(scene(items, [*spans[:1], *spans[2:]])) == wanted
 
 
 def test_evaluations_between_steps_do_not_join_steps() -> None:

@@ -25,7 +25,8 @@ from diagnose.document.encoding import encode
 from diagnose.document.files import schema_of, write_file
 from diagnose.errors import InputError, OutputError, UsageError
 from diagnose.knowledge.comparison import JOB_ASPECTS, ComparisonRules, JobAspect
-from diagnose.reason.compare.comparable import Job, device, job_of, shown, world_size
+from diagnose.reason.compare.comparable import Job, job_of, shown, world_size
+from diagnose.reason.compare.work import device
 
 FOLDER = Path(".diagnose") / "baselines"
 KEPT = 10  # runs of a job and device, unless another number is asked for: enough to know the noise between runs to a quarter

@@ -43,8 +43,8 @@ def causes(
     whole = abs(delta.delta_ns)
     switched = [*_switched(both, delta, findings, limits)]
     stages: tuple[Iterable[tuple[int, str]], ...] = (
-        (*_exchanges(delta, overlaps, limits), *(said for said, effect in switched if not effect), *_in_pieces(delta, limits)),
-        _alike(delta, kernels, limits),
+        (*_exchanges(delta, overlaps, limits), *(said for said, effect in switched if not effect), *_in_pieces(delta, kernels, limits)),
+        alike(delta.categories, delta.delta_ns, kernels, limits),
         ((whole, text) for text in (*_swapped(delta, overlaps, limits), *_facts(both, delta, limits))),
         (said for said, effect in switched if effect),
     )
@@ -97,8 +97,12 @@ def _switched(
             yield (abs(change), degree), words.effect
 
 
-def _in_pieces(delta: StepDelta, limits: CauseLimits) -> Iterator[tuple[int, str]]:
-    """Fused kernels that one side alone has, where what they do runs piece by piece on the other."""
+def _in_pieces(delta: StepDelta, kernels: Sequence[KernelChange], limits: CauseLimits) -> Iterator[tuple[int, str]]:
+    """Fused kernels that one side alone has, where what they do runs piece by piece on the other.
+
+    A piece may be of their own bucket (an activation between two products): all its kernels are others then, and as many pieces are
+    launched less for each of them.
+    """
     rows = {row.category: row for row in delta.categories}
     pieces, slower = rows.get(f"{COMPUTE}{limits.pieces.inside}"), delta.delta_ns > 0
     if pieces is None or pieces.delta_ns * delta.delta_ns <= 0:
@@ -108,21 +112,26 @@ def _in_pieces(delta: StepDelta, limits: CauseLimits) -> Iterator[tuple[int, str
         if row is None:
             continue
         fused, left = (row.base_ns, row.new_ns) if slower else (row.new_ns, row.base_ns)
+        own = [one for one in kernels if one.bucket == bucket]
+        launched = sum(one.new_launches - one.base_launches for one in kernels if one.bucket == limits.pieces.inside)
+        each = sum(one.base_launches if slower else one.new_launches for one in own)
+        if own and {one.kind for one in own} <= {"new", "gone", "renamed"} and each and launched and not launched % each:
+            left -= sum(one.new_work_ns if slower else one.base_work_ns for one in own)
         grown, gone = abs(pieces.delta_ns), fused - left
         if 2 * left <= fused and limits.pieces.least.value * grown <= gone <= grown:
             yield grown - gone, words.began if slower else words.ended
 
 
-def _alike(delta: StepDelta, kernels: Sequence[KernelChange], limits: CauseLimits) -> Iterator[tuple[int, str]]:
-    """Compute that took another time by one factor, with the same kernels launched as often: the device's speed, not the program."""
-    others = any(one.bucket in limits.alike.buckets and one.kind not in {"slower", "faster"} for one in kernels)
-    if not others:
-        yield from alike(delta.categories, delta.delta_ns, limits)
+def alike(
+    categories: Sequence[Category | CategoryMove], change: int, kernels: Sequence[KernelChange], limits: CauseLimits
+) -> Iterator[tuple[int, str]]:
+    """Compute that took another time by one factor with the same kernels, in the direction of the step's `change`: how many ns, and words.
 
-
-def alike(categories: Sequence[Category | CategoryMove], change: int, limits: CauseLimits) -> Iterator[tuple[int, str]]:
-    """Compute that took another time by one factor, in the direction of the step's `change`: by how many ns, and in words."""
+    `kernels`: those that changed.
+    """
     known = limits.alike
+    if any(one.bucket in known.buckets and one.kind not in {"slower", "faster"} for one in kernels):
+        return
     rows = [row for row in categories if row.category.removeprefix(COMPUTE) in known.buckets and row.base_ns > 0]
     base, moved = sum(row.base_ns for row in rows), sum(row.delta_ns for row in rows)
     if len(rows) < _SEVERAL or abs(moved) < known.least.value * base or moved * change <= 0:

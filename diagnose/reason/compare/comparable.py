@@ -15,7 +15,7 @@ from diagnose.knowledge.templates import capitalised
 from diagnose.model.environment import EnvironmentKind
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.compare.metrics import NO_STEPS, place_of
-from diagnose.reason.compare.work import Place, capture_work, kernel_mismatches, mismatch
+from diagnose.reason.compare.work import Place, capture_work, device, kernel_mismatches, mismatch
 
 Value = FactValue | tuple[str, ...]
 TOKENS = "tokens_per_step"
@@ -323,6 +323,10 @@ def _capture(base: Diagnosis, new: Diagnosis) -> Iterator[Mismatch]:
         which = "base" if base.verdict.perturbed else "new"
         text = f"The profiler slowed the {which} run noticeably and not the other: CPU overhead and step time hold its cost."
         yield mismatch("capture", "perturbed", shown(base.verdict.perturbed), shown(new.verdict.perturbed), "noted", text)
+    stacks = tuple(fact.value if (fact := one.facts.get("python_stacks")) is not None else None for one in (base, new))
+    if set(stacks) == {True, False}:
+        text = f"Python stacks were recorded in {'new' if stacks[1] else 'base'} alone (with_stack): they slow the CPU, not the GPU."
+        yield mismatch("capture", "Python stacks", shown(stacks[0]), shown(stacks[1]), "noted", text)
 
 
 def _family(name: str) -> str:
@@ -359,12 +363,6 @@ def _unknown(
 def _proven_aspect(spec: AspectSpec, here: Job | None, there: Job | None) -> bool:
     """Whether both job files tell what proves an aspect."""
     return all(job is not None and job.value(name) is not None for name in spec.proves for job in (here, there))
-
-
-def device(document: Diagnosis, place: tuple[int, int] | None = None) -> str | None:
-    """The GPU's name on one device, by default the verdict's; None where the trace does not name it."""
-    where = place or place_of(document)
-    return next((one.name for one in document.capture.devices if (one.rank, one.device) == where), None)
 
 
 # --- what changed around the code, and in the job file ----------------------------------------------------------------

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from statistics import median
 
-from diagnose.document.comparison import Effect, FindingChange, FindingState, Gate, OnUnclear, WallChange
+from diagnose.document.comparison import Effect, FindingChange, FindingState, Gate, OnUnclear, WallChange, Window
 from diagnose.document.diagnosis import Diagnosis, Finding
 from diagnose.knowledge.comparison import ComparisonRules, NoiseLimits
 from diagnose.knowledge.templates import enumerated, percent
 from diagnose.model.vocabulary import Level
 from diagnose.reason.compare.comparable import Judgement
 from diagnose.reason.compare.metrics import steps_of
-from diagnose.reason.compare.outcome import sample, signed_share
+from diagnose.reason.compare.outcome import in_window, sample, signed_share
 from diagnose.reason.patch import SettingPlace, place_of
 
 _LEVELS: Mapping[Level, int] = {"low": 0, "medium": 1, "high": 2}
@@ -89,8 +89,12 @@ def gate(
     on_unclear: OnUnclear | None = None,
     *,
     limits: NoiseLimits,
+    window: Window = "step",
 ) -> Gate | None:
-    """Whether it is met; None where none was asked for. `met` None: it can't be judged, and the sentence says what to do."""
+    """Whether it is met; None where none was asked for. `met` None: it can't be judged, and the sentence says what to do.
+
+    `window`: what times are of.
+    """
     if limit is None and fail_on is None:
         return None
     judged = [_regression(effect, limit, limits)] if limit is not None else []
@@ -102,7 +106,7 @@ def gate(
         on_unclear = None  # what noise leaves open can be let pass; other work can't
     if met is None and on_unclear is not None:
         texts.append(_UNCLEAR[on_unclear])
-    return Gate(limit=limit, fail_on=fail_on, met=met, sentence=" ".join(texts), on_unclear=on_unclear)
+    return Gate(limit=limit, fail_on=fail_on, met=met, sentence=in_window(" ".join(texts), window), on_unclear=on_unclear)
 
 
 _UNCLEAR: Mapping[OnUnclear, str] = {

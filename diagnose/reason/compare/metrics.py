@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from diagnose.document.device import StepBudget, StepSplit
 from diagnose.document.diagnosis import Diagnosis
@@ -24,9 +25,11 @@ BUCKET = "bucket:"
 BLOCKING = "blocking:"
 NO_STEPS = "capture"  # the anchor of a document that was not cut into steps
 _ENDS_WITH_LAST = ("range ", "step range ", "optimizer kernels")  # anchors whose last step ends with its last operation
+_ENOUGH = 3  # steps from which on the last one is left out where it is short
 _AGAIN = "Diagnose the trace again with this version of the program."
 _IDLE = "idle"
 CATEGORIES = ("transport", "packing", "copy", "launch_starved", "host_sync", "dependency_stalled", _IDLE)
+_Step = TypeVar("_Step", StepBudget, StepSplit)
 _OF_CAUSE: Mapping[str, str] = {
     "allocator": "launch_starved",
     "host_work": "launch_starved",
@@ -51,10 +54,8 @@ class UnmeasuredError(MetricError):
 class Samples:
     """Values of one metric in `unit` (ns, share, count, bytes).
 
-    `per_step`: one value for each step; otherwise one for the capture (per step, median).
-
-    `last_is_short`: the last value is of a step that ends with its last operation, where the others end with the beginning of the next
-    (`diagnose.measure.steps`): it is shorter by what lies between. `steps`: the indices of the steps, where the values are theirs.
+    `per_step`: one value for each step whose end is known; otherwise one for the capture (per step, median). `steps`: the indices of the
+    steps, where the values are theirs.
     """
 
     metric: str
@@ -62,7 +63,6 @@ class Samples:
     values: tuple[float, ...]
     per_step: bool
     larger_is_worse: bool = True
-    last_is_short: bool = False
     steps: tuple[int, ...] = ()
 
 
@@ -107,7 +107,7 @@ def place_of(document: Diagnosis) -> tuple[int, int]:
 
 
 def steps_of(document: Diagnosis, place: tuple[int, int]) -> tuple[StepBudget, ...]:
-    """The budgets of all steps of one device. Raises UnmeasuredError."""
+    """The budgets of the steps of one device whose ends are known. Raises UnmeasuredError."""
     found = next((one.per_step for one in document.budget if (one.rank, one.device) == place), ())
     if not found:
         raise UnmeasuredError(
@@ -115,12 +115,21 @@ def steps_of(document: Diagnosis, place: tuple[int, int]) -> tuple[StepBudget, .
             effect="Nothing was compared.",
             next_step=f"It holds {_shown(f'rank {one.rank} device {one.device}' for one in document.budget)}.",
         )
-    return found
+    return with_ends(document, found)
 
 
 def split_of(document: Diagnosis, place: tuple[int, int]) -> tuple[StepSplit, ...]:
-    """The split steps of one device; empty in a document that does not hold them."""
-    return next((one.steps for one in document.split if (one.rank, one.device) == place), ())
+    """The split steps of one device whose ends are known; empty in a document that does not hold them."""
+    return with_ends(document, next((one.steps for one in document.split if (one.rank, one.device) == place), ()))
+
+
+def with_ends(document: Diagnosis, steps: tuple[_Step, ...]) -> tuple[_Step, ...]:
+    """The steps of a device without the last, where that ends with its last operation and two others are left.
+
+    The others end with the beginning of the next (`diagnose.measure.steps`): it is shorter by what lies between, and where its end is
+    nobody knows.
+    """
+    return steps[:-1] if len(steps) >= _ENOUGH and last_is_short(document) else steps
 
 
 def cells(step: StepSplit) -> dict[tuple[str, str], int]:
@@ -154,7 +163,6 @@ def _per_step(document: Diagnosis, metric: str, values: list[float], place: tupl
         unit="ns",
         values=tuple(values),
         per_step=True,
-        last_is_short=last_is_short(document),
         steps=tuple(step.index for step in steps_of(document, place) if step.index is not None),
     )
 

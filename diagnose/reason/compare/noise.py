@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from diagnose.document.comparison import Basis, NoiseSource, Result
@@ -28,32 +28,9 @@ from diagnose.model.statistics import (
     two_groups,
 )
 
-_APART_FROM = 4  # values of a side: with fewer the others could not carry a test alone
 _PAIRED_FROM = 3  # values of a side: two pairs are hardly a spread
 _MOST_RUNS = 30  # runs of a side that are ever asked for
 _LEAST = 1e-9  # of a level: less noise than rounding
-
-
-@dataclass(frozen=True, kw_only=True)
-class Design:
-    """How the steps of one run against one correspond.
-
-    `last_apart`: the last value of both sides is of another kind than the others (a step cut short), and tells nothing of their spread.
-    `paired`: both captured the same steps, so that what a step has in common in both runs (its data, its place in the capture) cancels out.
-    Heeded from four values on (`heeded`).
-    """
-
-    last_apart: bool = False
-    paired: bool = False
-
-    def heeded(self, n_base: int, n_new: int) -> Design:
-        """The design as far as samples of these sizes bear it."""
-        return Design(
-            last_apart=self.last_apart and min(n_base, n_new) >= _APART_FROM, paired=self.paired and n_base == n_new >= _PAIRED_FROM
-        )
-
-
-PLAIN = Design()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +52,8 @@ class Decision:
     `base` and `new` are the means of the runs' medians. `low` and `high` bound `delta` at the interval's level (None from a single step);
     `between` is the standard deviation of a run around its side's level, `within` that of steps around their run's median, both relative;
     `smallest` the relative change that is found with the usual power, `tolerance` the one that counts as none (at least the floor of the
-    noise); `more` how many runs more of base and new would show the tolerance.
+    noise); `doubt` the relative difference that equal runs stay within where noise is not measured and larger than is assumed (None: it is
+    measured or given); `more` how many runs more of base and new would show the tolerance.
     """
 
     base: float
@@ -91,6 +69,7 @@ class Decision:
     within: float | None
     smallest: float | None
     tolerance: float
+    doubt: float | None
     more: tuple[int, int] | None
     basis: Basis
     result: Result
@@ -106,15 +85,16 @@ def decide(
     limits: NoiseLimits,
     larger_is_worse: bool = True,
     tolerance: float | None = None,
-    design: Design = PLAIN,
+    paired: bool = False,
     run_noise: float | None = None,
     counts: bool = False,
 ) -> Decision:
     """Regression, improvement, no change or can't tell, of at least one run a side with at least one value each.
 
     `tolerance`: the relative change that still counts as none, as far as noise allows (default: the gate of trace_rules/comparison.yaml).
-    `run_noise`: the relative standard deviation between runs, where it is not measured (default: as assumed there). `counts`: the values
-    are counts, which repeat more exactly than times.
+    `paired`: one run against one captured the same steps, so that what a step has in common in both (its data, its place in the capture)
+    cancels out. `run_noise`: the relative standard deviation between runs, where it is not measured (default: as assumed there). `counts`:
+    the values are counts, which repeat more exactly than times.
     """
     here, there = [median(run) for run in base], [median(run) for run in new]
     levels = fmean(here), fmean(there)
@@ -123,7 +103,7 @@ def decide(
     usual = run_noise if run_noise is not None else limits.count_noise.value if counts else limits.run_noise.value
     numbers = [transform.to(one) for one in here], [transform.to(one) for one in there]
     unit = 1.0 if transform.logarithmic else (abs(levels[0]) or transform.unit) / transform.unit  # what a relative number is of the base
-    within = _within(base, new, transform, design, limits, counts=counts)
+    within = _within(base, new, transform, limits, paired=paired, counts=counts)
     noise = _between(numbers, within, usual, limits)
     source: NoiseSource = noise.source if noise.source != "assumed" or run_noise is None else "given"
     floor = limits.floor.value if source in {"assumed", "partly assumed"} else limits.floor_measured.value
@@ -166,6 +146,7 @@ def decide(
         within=None if within.spread is None else _rounded(within.spread / unit),
         smallest=smallest,
         tolerance=allowed,
+        doubt=None if source != "assumed" or counts else _doubt(noise, level, unit, transform, limits),
         more=None
         if smallest is None or smallest <= allowed
         else _more(noise, len(base), len(new), allowed, unit, transform, limits, floor),
@@ -192,12 +173,12 @@ class _Within:
     astray: float = 0.0
 
 
-def _within(base: Runs, new: Runs, transform: Transform, design: Design, limits: NoiseLimits, *, counts: bool) -> _Within:
+def _within(base: Runs, new: Runs, transform: Transform, limits: NoiseLimits, *, paired: bool, counts: bool) -> _Within:
     numbers = [[transform.to(value) for value in run] for run in (*base, *new)]
     if counts:
         return _Within(spread=None, squared=0.0, of_two=0.0, freedom=1.0)
     if len(numbers) == 2:
-        return _within_two(numbers[0], numbers[1], design.heeded(len(numbers[0]), len(numbers[1])), limits)
+        return _within_two(numbers[0], numbers[1], limits, paired=paired and len(numbers[0]) == len(numbers[1]) >= _PAIRED_FROM)
     spread = known_spread(numbers)[0]
     bare = _without_profile(numbers)
     without = known_spread(bare)[0]
@@ -237,13 +218,12 @@ def _without_profile(numbers: Sequence[Sequence[float]]) -> list[list[float]]:
     return [[value - common for value, common in zip(run, usual, strict=True)] for run in around]
 
 
-def _within_two(here: Sequence[float], there: Sequence[float], design: Design, limits: NoiseLimits) -> _Within:
+def _within_two(first: Sequence[float], second: Sequence[float], limits: NoiseLimits, *, paired: bool) -> _Within:
     """Of one run against one: by both sides' spread, by the differences of the same steps, or by the two groups that steps fall into."""
-    first, second = (here[:-1], there[:-1]) if design.last_apart else (here, there)
     spread, freedom = known_spread([first, second])
     squared = [_squared_error(spread, len(run), limits) for run in (first, second)]
     of_two = sum(squared)
-    if design.paired:
+    if paired:
         by_pairs, known = known_spread([[new - old for old, new in zip(first, second, strict=True)]])
         pairs = (median_error(len(first)) * by_pairs) ** 2
         if pairs < of_two / 6:  # what the steps have in common is most of their spread
@@ -372,6 +352,12 @@ def spread_interval(
 def _smallest(error: Error, level: float, floor: float, unit: float, transform: Transform, limits: NoiseLimits) -> float:
     """The smallest relative change that is found with the usual power: beyond the test, and beyond the floor."""
     number = max(error.reach(level / 2), floor * unit) + error.reach(1 - limits.power.value)
+    return _rounded(math.expm1(number) if transform.logarithmic else number / unit)
+
+
+def _doubt(noise: _Noise, level: float, unit: float, transform: Transform, limits: NoiseLimits) -> float:
+    """The relative difference that one run against one stays within, if runs differ by more than is assumed."""
+    number = replace(noise, scale=limits.doubt.value * noise.scale).error(1, 1).reach(level / 2)
     return _rounded(math.expm1(number) if transform.logarithmic else number / unit)
 
 

@@ -21,6 +21,7 @@ from diagnose.document.comparison import (
     Result,
     SettingChange,
     StepDelta,
+    Window,
 )
 from diagnose.document.device import Why
 from diagnose.document.diagnosis import Diagnosis
@@ -42,6 +43,7 @@ _CATEGORIES: Mapping[str, str] = {
 }
 _LONGEST_NAME = 72
 _WORDS = re.compile(r"[\s<>(),]+")
+_STEP = re.compile(r"(?<![\w.#-])step(?=s?(?:[\s,;:)']|\.?$|\.\s))")  # a word of ours, no part of a name or an option
 
 
 def category_title(name: str, words: Vocabulary) -> str:
@@ -49,6 +51,11 @@ def category_title(name: str, words: Vocabulary) -> str:
     if name.startswith(COMPUTE):
         return f"compute in {words.bucket(name.removeprefix(COMPUTE))}"
     return _CATEGORIES.get(name, name.replace("_", " "))
+
+
+def in_window(text: str, window: Window) -> str:
+    """A sentence on steps, with the word for what is compared."""
+    return _STEP.sub("iteration", text) if window == "iteration" else text
 
 
 def metric_title(metric: str, words: Vocabulary) -> str:
@@ -135,38 +142,36 @@ def outcome(
     findings: Sequence[FindingChange] = (),
     by_mean: tuple[float, str] = (0.0, ""),
     besides: str = "",
+    window: Window = "step",
 ) -> Outcome:
     """The result with its sentences; `seen`: what steps and runs look like; `by_mean`: what a few long steps do to the mean, in words;
-    `besides`: what differs besides the code.
+    `besides`: what differs besides the code; `window`: what times are of.
     """
     comparability, limits = judged.comparability, rules.limits.noise
     allowed = effect.tolerance if effect.tolerance is not None else limits.tolerance.value
     known = (besides,) if besides and effect.result != "no_change" else ()
-    reasons = (*known, *_reasons(effect, judged, base, new, limits), *seen)
+    reasons = (*known, *_reasons(effect, judged, base, new, limits, window), *(in_window(one, window) for one in seen))
     if effect.result == "refused":
         return Outcome(result="refused", sentence=_refusal(comparability), moved="", reasons=reasons)
     return Outcome(
         result=effect.result,
-        sentence=" ".join(
-            part
-            for part in (_sentence(effect, comparability.normalised, allowed, rules.words, typical=bool(by_mean[1])), by_mean[1])
-            if part
-        ),
-        moved=" ".join(
-            part
-            for part in (
-                in_long_steps(findings, by_mean[0], rules.limits.causes),
-                _divided(comparability) if effect.result in {"regression", "improvement"} else "",
-                causes((base, new), delta, findings, overlaps, rules.limits.causes, kernels)
-                if effect.result in {"regression", "improvement"}
-                else "",
-                _moved(effect.result, delta, kernels, overlaps, rules),
-                _walls(effect.result, base, new, rules.words),
-            )
-            if part
+        sentence=_joined(window, _sentence(effect, comparability.normalised, allowed, rules.words, typical=bool(by_mean[1])), by_mean[1]),
+        moved=_joined(
+            window,
+            in_long_steps(findings, by_mean[0], rules.limits.causes),
+            _divided(comparability) if effect.result in {"regression", "improvement"} else "",
+            causes((base, new), delta, findings, overlaps, rules.limits.causes, kernels)
+            if effect.result in {"regression", "improvement"}
+            else "",
+            _moved(effect.result, delta, kernels, overlaps, rules),
+            _walls(effect.result, base, new, rules.words),
         ),
         reasons=reasons,
     )
+
+
+def _joined(window: Window, *parts: str) -> str:
+    return in_window(" ".join(part for part in parts if part), window)
 
 
 def besides(around: Sequence[EnvironmentChange], settings: Sequence[SettingChange] = ()) -> str:
@@ -248,6 +253,11 @@ def _became(effect: Effect) -> str:
     if effect.metric == STEP_TIME and effect.relative is not None:
         return f"{'became' if _several(effect) else 'is'} {size} {'slower' if effect.delta > 0 else 'faster'}"
     return f"{'grew' if effect.delta > 0 else 'shrank'}{f' by {size}' if size else ''}"
+
+
+def doubtful(effect: Effect) -> bool:
+    """Whether equal runs that differ by more than is assumed would lie as far apart."""
+    return effect.doubt is not None and effect.relative is not None and abs(effect.relative) <= effect.doubt
 
 
 def _without_unit(first: str, second: str) -> str:
@@ -496,7 +506,7 @@ def _tail(word: str) -> str:
 # --- what weakens it --------------------------------------------------------------------------------------------------
 
 
-def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis, limits: NoiseLimits) -> Iterator[str]:
+def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis, limits: NoiseLimits, window: Window) -> Iterator[str]:
     """What a reader has to know before believing it."""
     weighed = [
         one.text
@@ -505,7 +515,7 @@ def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis,
     ]
     yield from weighed
     if effect.result != "refused":
-        yield from _samples_reasons(effect, limits)
+        yield from (in_window(one, window) for one in _samples_reasons(effect, limits))
     if not judged.proven and effect.result != "refused" and effect.basis != "identical":
         shapes = " contradict it." if all(map(_shapes, (base, new))) else f" contradict it.{_NO_SHAPES}"
         yield (
@@ -541,7 +551,13 @@ def _samples_reasons(effect: Effect, limits: NoiseLimits) -> Iterator[str]:
             f"{percent(limits.single_step.value)} is assumed. Capture several {'steps of both runs' if sample(effect) == 'step' else 'runs of both'}."
         )
     if effect.source in {"assumed", "given"} and effect.basis != "identical":
+        doubt = ""
+        if effect.result in {"regression", "improvement"} and doubtful(effect) and effect.doubt is not None and effect.between is not None:
+            doubt = (
+                f"; if it is {percent(limits.doubt.value * effect.between)} (standard deviation), one run of each can't tell a change below "
+                f"{percent(effect.doubt)}"
+            )
         yield (
             "One run against one shows that two captures differ, not that the program does: how much its runs differ by chance is not "
-            "measured. Three runs of each, or a baseline of five (`diagnose baseline add`), measure it."
+            f"measured{doubt}. Three runs of each, or a baseline of five (`diagnose baseline add`), measure it."
         )

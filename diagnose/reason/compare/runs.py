@@ -13,21 +13,22 @@ from typing import Any, NamedTuple
 
 from msgspec import structs
 
-from diagnose.document.comparison import SCHEMA, Comparison, Effect, Mismatch, Normalised, OnUnclear, RunRead, Side
+from diagnose.document.comparison import SCHEMA, Comparison, Effect, Mismatch, Normalised, OnUnclear, RunRead, Side, Window
 from diagnose.document.device import Spread
 from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.knowledge.comparison import ComparisonRules, NoiseLimits
 from diagnose.model.vocabulary import Level
 from diagnose.reason.compare.baselines import fingerprint
-from diagnose.reason.compare.comparable import Judgement, device, environment, judge, settings
+from diagnose.reason.compare.comparable import Judgement, environment, judge, settings
 from diagnose.reason.compare.delta import SplitRun, overlap, step_delta
 from diagnose.reason.compare.findings import findings, gate, walls
 from diagnose.reason.compare.kernels import KernelChanges, kernels
 from diagnose.reason.compare.metrics import NO_STEPS, STEP_TIME, Samples, samples, split_of, steps_of
-from diagnose.reason.compare.noise import Design, decide
+from diagnose.reason.compare.noise import decide
 from diagnose.reason.compare.outcome import besides, held_in_long_steps, outcome
 from diagnose.reason.compare.patterns import long_steps, patterns, what_long_steps_hold
-from diagnose.reason.compare.work import Place
+from diagnose.reason.compare.work import Place, device
+from diagnose.reason.context import window_of
 from diagnose.version import __version__
 
 __all__ = ["Named", "compare"]
@@ -99,6 +100,8 @@ def compare(
     found = () if refused else findings(first, second, judged, rules)
     base_runs, new_runs = ([one.values for one in side] for side in (here, there))
     labels = [[one.run.label for one in side] for side in (here, there)]
+    kinds = {window_of(first), window_of(second)}
+    window: Window = "capture" if "capture" in kinds else "iteration" if kinds == {"iteration"} else "step"
     seen = () if refused else patterns(base_runs, new_runs, labels, metric=metric, limits=limits)
     by_mean = (0.0, "") if refused or effect.unit != "ns" else long_steps(base_runs, new_runs, metric=metric)
     longer = what_long_steps_hold(_splits(there if by_mean[0] > 0 else here)) if by_mean[1] else ("", 0.0, 0)
@@ -118,6 +121,7 @@ def compare(
             found,
             (by_mean[0], f"{by_mean[1]}{held_in_long_steps(*longer, rules.words)}"),
             besides(around, changed),
+            window,
         ),
         base=_side(here, first, base_label, rules),
         new=_side(there, second, new_label, rules),
@@ -130,10 +134,11 @@ def compare(
         kernels=changes.changes,
         overlap=overlaps,
         findings=found,
-        gate=gate(effect, found, max_regression, fail_on, on_unclear, limits=limits),
+        gate=gate(effect, found, max_regression, fail_on, on_unclear, limits=limits, window=window),
         notes=(*(() if refused else _notes(here, there, first, second, judged)), *changes.notes, *around_notes, *setting_notes),
         environment_same=alike,
         kernels_same=changes.same,
+        window=window,
     )
 
 
@@ -207,11 +212,6 @@ def _splits(side: Sequence[_Read], share: Fraction = Fraction(1)) -> list[SplitR
     return [SplitRun(steps=split_of(one.run.document, one.place), scale=one.scale * share) for one in side]
 
 
-def _corresponding(here: Samples, there: Samples) -> Design:
-    """How the values of both sides correspond: the last steps if both are cut short, all of them if both captured the same steps."""
-    return Design(last_apart=here.last_is_short and there.last_is_short, paired=bool(here.steps) and here.steps == there.steps)
-
-
 def _side(runs: Sequence[_Read], document: Diagnosis, label: str, rules: ComparisonRules) -> Side:
     """One side by its middle run; the lengths are of the steps of all runs."""
     place = runs[0].place
@@ -267,7 +267,7 @@ def _effect(
         limits=limits,
         larger_is_worse=known.larger_is_worse,
         tolerance=tolerance,
-        design=_corresponding(known, there[0].samples),
+        paired=bool(known.steps) and known.steps == there[0].samples.steps,
         run_noise=run_noise,
         counts=known.unit == "count",
     )

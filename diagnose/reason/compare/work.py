@@ -188,7 +188,7 @@ def _other_amounts(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place],
         yield "launches", f"Nearly all compute kernels are launched {often:.2f} times as often per step (layers or micro-batches)"
         return
     blocks = _common_ratio(_waves(base, places[0]), _waves(new, places[1]), limits)
-    if blocks is not None:
+    if blocks is not None and device(base, places[0]) == device(new, places[1]):  # another GPU holds more or fewer blocks at once
         yield (
             "blocks per launch",
             f"Nearly all compute kernels have {blocks:.2f} times as many blocks (sequence length, batch or model size)",
@@ -223,6 +223,12 @@ def _by_tokens(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place], lim
         return None
     longer = [ratio[name] for name in both if name in limits.by_length]
     return middle, any((one > middle) == (middle > 1) and abs(one - middle) > limits.amount_spread.value * middle for one in longer)
+
+
+def device(document: Diagnosis, place: tuple[int, int] | None = None) -> str | None:
+    """The GPU's name on one device, by default the verdict's; None where the trace does not name it."""
+    where = place or place_of(document)
+    return next((one.name for one in document.capture.devices if (one.rank, one.device) == where), None)
 
 
 def _rows(document: Diagnosis, place: Place) -> Sequence[KernelUse]:

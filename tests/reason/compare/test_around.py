@@ -15,9 +15,11 @@ from diagnose.model.environment import EnvironmentItem, EnvironmentKind
 from diagnose.model.vocabulary import FixState, Level, Wall
 from diagnose.reason.compare.baselines import NOT_TOLD
 from diagnose.reason.compare.comparable import environment
+from diagnose.reason.compare.runs import Named
+from diagnose.render.reports.comparison import story
 from tests.builders.cases import for_each
 from tests.builders.compared import SETTINGS, capture, document, job, kernel, sequence
-from tests.builders.comparing import RULES, describe, differing, fingerprint, run, settings
+from tests.builders.comparing import RULES, compare, describe, differing, fingerprint, run, settings
 
 STEPS = ({"attention": 1_000_000},) * 4
 SLOWER = ({"attention": 1_120_000},) * 4
@@ -257,7 +259,7 @@ def test_the_headline_has_the_figures_and_names_a_bucket_with_its_kernel() -> No
     assert (
         found.outcome.sentence
         == "These two captures differ: the step is 12.2 % slower: 45.0 → 50.5 ms (+5.50 ms, 95 % interval +4.12 … +6.92 ms, 1 run against "
-        "1 run, 4 steps against 4; run-to-run noise assumed 1.0 % (not measured))."
+        "1 run, 3 steps against 3; run-to-run noise assumed 1.0 % (not measured))."
     )
     assert found.outcome.moved.startswith("Exposed communication grew by 4.00 ms (10.0 → 14.0 ms); launch-bound time")
     assert run(document(WORSE), document(BOTH)).outcome.sentence.startswith("These two captures differ: the step is 10.9 % faster")
@@ -287,6 +289,24 @@ ONE_SLOWER = ({"dense_gemm": 15_000_000, "expert_gemm": 22_600_000, "attention":
 )
 def test_a_fusion_that_is_lost_and_a_lower_clock_are_named_before_what_grew(base: Any, new: Any, begins: str) -> None:
     assert run(document(base), document(new)).outcome.moved.startswith(begins)
+
+
+@for_each("left_out, said", (30, True), (35, False))  # pieces for each of ten fused kernels, or of something else
+def test_a_fused_kernel_may_replace_a_piece_of_its_own_bucket(left_out: int, said: bool) -> None:
+    base = document(
+        ({"activation": 5_000_000, "elementwise": 20_000_000},) * 4,
+        kernels=sequence(
+            [kernel("silu", 10, 500_000, bucket="activation"), kernel("elementwise", 40, 500_000, bucket="elementwise")],
+        ),
+    )
+    new = document(
+        ({"activation": 6_000_000, "elementwise": 5_000_000},) * 4,
+        kernels=sequence(
+            [kernel("fused_swiglu", 10, 600_000, bucket="activation"), kernel("elementwise", 40 - left_out, 500_000, bucket="elementwise")]
+        ),
+    )
+    assert run(base, new).outcome.moved.startswith("Activations run fused now") == said
+    assert run(new, base).outcome.moved.startswith("Activations run as chains of elementwise kernels, no longer fused") == said
 
 
 def test_other_kernels_are_no_other_clock() -> None:
@@ -448,3 +468,22 @@ def test_a_wrong_file_is_refused_with_the_place(old: str, new: str, words: str) 
 
 def test_the_file_that_comes_along_is_right() -> None:
     assert parse_limits(text(), RULES.job) == RULES.limits
+
+
+def test_one_run_against_one_is_likely_worse_up_to_what_twice_the_assumed_noise_allows() -> None:
+    def said(more: float, **options: Any) -> tuple[str, str]:
+        found = run(document(STEPS), document(({"attention": round(1_000_000 * (1 + more))},) * 4), **options)
+        return story.headline(found), " ".join(found.outcome.reasons)
+
+    headline, reasons = said(0.05)
+    assert headline == "Likely worse"
+    assert "not measured; if it is 2.0 % (standard deviation), one run of each can't tell a change below 5.7 %." in reasons
+    assert said(-0.04)[0] == "Likely better"
+    headline, reasons = said(0.06)
+    assert headline == "The captures differ, for the worse"
+    assert "can't tell a change" not in reasons
+    assert said(0.05, run_noise=0.01)[0] == "The captures differ, for the worse", "the user knows it"
+    several = [Named(str(place), document(STEPS)) for place in range(3)]
+    slower = [Named(str(place), document(({"attention": 1_050_000 + place},) * 4)) for place in range(3)]
+    found = compare(several, slower, base_label="base", new_label="new")
+    assert (story.headline(found), found.effect.doubt) == ("Regression", None)

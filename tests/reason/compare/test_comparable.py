@@ -428,3 +428,28 @@ def test_captures_of_very_different_length_are_refused_but_launches_at_the_edges
     base = whole([kernel("a", 100, 10_000), kernel("b", 5, 20_000)], idle=0)
     new = whole([kernel("a", 80, 10_000), kernel("b", 2, 20_000)], idle=0)
     assert run(base, new).comparability.comparable
+
+
+def test_another_gpu_is_no_other_amount_of_work() -> None:
+    """Launches of the same blocks are fewer waves on a GPU of more SMs."""
+    rows = [kernel(name, 10, 1_000_000, bucket="dense_gemm") for name in ("gemm", "other")]
+
+    def of(gpu: str, waves: float) -> Diagnosis:
+        occupancy = [
+            KernelOccupancy(
+                name=row.name, bucket="dense_gemm", kernels=10, work_ns=10**7, occupancy=0.5, waves=waves, fill=0.9, limited_by="registers"
+            )
+            for row in rows
+        ]
+        return document(STEPS, kernels=rows, gpu=gpu, occupancy=Occupancy(device=None, sm_count=None, buckets={}, kernels=tuple(occupancy)))
+
+    assert refused(run(of("H100", 2.0), of("H100", 1.6))) == {("kernels", "blocks per launch")}
+    assert refused(run(of("H100", 2.0), of("B200", 1.6))) == {("device", "GPU")}
+
+
+def test_stacks_in_one_capture_alone_are_told() -> None:
+    with_stacks, without = (
+        document(STEPS, facts={"python_stacks": Fact(value=value, unit="bool", status="measured")}) for value in (True, False)
+    )
+    assert any(one.startswith("Python stacks were recorded in new alone") for one in run(without, with_stacks).outcome.reasons)
+    assert not any("stacks" in one for one in run(with_stacks, with_stacks).outcome.reasons)

@@ -5,7 +5,8 @@ from msgspec import structs
 
 from diagnose.document.device import Blocking, Dropped
 from diagnose.document.diagnosis import Diagnosis, Fact
-from diagnose.reason.compare.metrics import CATEGORIES, MetricError, UnmeasuredError, last_is_short
+from diagnose.reason.compare.metrics import CATEGORIES, MetricError, UnmeasuredError, last_is_short, place_of, split_of
+from tests.builders.cases import for_each
 from tests.builders.compared import document
 from tests.builders.comparing import samples
 
@@ -112,3 +113,20 @@ def test_the_last_step_ends_with_its_last_operation_by_some_anchors() -> None:
         dropped, steps=structs.replace(dropped.steps, dropped=(Dropped(index=9, why="a CUDA graph was captured in it"),))
     )
     assert not last_is_short(later)
+
+
+@for_each(
+    "anchor, count, left",
+    ("range iteration N", 4, 3),
+    ("range iteration N", 3, 2),
+    ("range iteration N", 2, 2),
+    ("recurring collectives", 4, 4),
+)
+def test_a_last_step_whose_end_is_not_known_is_left_out(anchor: str, count: int, left: int) -> None:
+    """It ends with its last operation: what follows that in every step (garbage collection, a wait) would be half of it in the median."""
+    steps = [{"attention": 30_000_000, "launch_starved": 12_000_000}] * (count - 1) + [{"attention": 30_000_000}]
+    found = document(steps, anchor=anchor)
+    for metric in ("step_time", "compute:attention"):
+        assert len(samples(found, metric).values) == len(samples(found, metric).steps) == left
+    assert len(split_of(found, place_of(found))) == left
+    assert (30_000_000 in samples(found, "step_time").values) == (left == count)

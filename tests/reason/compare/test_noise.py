@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from diagnose.document.device import StepSplit
 from diagnose.reason.compare.delta import SplitRun
-from diagnose.reason.compare.noise import Decision, Design, _astray
+from diagnose.reason.compare.noise import Decision, _astray
 from diagnose.reason.compare.outcome import held_in_long_steps
 from diagnose.reason.compare.patterns import long_steps, patterns, what_long_steps_hold
 from tests.builders.cases import for_each
@@ -31,13 +31,10 @@ def runs(*levels: float) -> list[list[float]]:
     return [[level + wobble for wobble in QUIET] for level in levels]
 
 
-@given(SIDE, SIDE, st.booleans(), st.booleans())
-@example(
-    base=[[1e6, 1e6]], new=[[1e6, 1e6, 37e6, 62e6]], last_apart=False, paired=False
-)  # steps of two kinds on one side, and another number of steps
-def test_swapping_the_sides_turns_everything_round(base: list[list[float]], new: list[list[float]], last_apart: bool, paired: bool) -> None:
-    design = Design(last_apart=last_apart, paired=paired)
-    there, back = (decide(*sides, design=design) for sides in ((base, new), (new, base)))
+@given(SIDE, SIDE, st.booleans())
+@example(base=[[1e6, 1e6]], new=[[1e6, 1e6, 37e6, 62e6]], paired=False)  # steps of two kinds on one side, and another number of steps
+def test_swapping_the_sides_turns_everything_round(base: list[list[float]], new: list[list[float]], paired: bool) -> None:
+    there, back = (decide(*sides, paired=paired) for sides in ((base, new), (new, base)))
     assert there.delta == pytest.approx(-back.delta, abs=1e-6)
     assert there.p_value == pytest.approx(back.p_value)
     assert there.low is not None
@@ -169,18 +166,9 @@ def test_the_same_steps_in_both_captures_cancel_out() -> None:
     base = [108.0, 104.1, 102.2, 101.0, 100.4]
     new = [value * 1.05 for value in base]
     assert said(base, new).result == "cannot_tell"
-    assert said(base, new, design=Design(paired=True)).result == "regression"
+    assert said(base, new, paired=True).result == "regression"
     several = decide([base, [one + 0.2 for one in base], [one - 0.1 for one in base]], [new, [*new[:4], 106.0]])
     assert several.result == "regression"
-
-
-def test_a_last_step_that_is_cut_short_tells_nothing_of_the_spread() -> None:
-    base, new = [100.0, 101, 99, 80], [95.0, 96, 94.5, 75]
-    apart, plain = said(base, new, design=Design(last_apart=True)), said(base, new)
-    assert apart.result == "improvement"
-    assert apart.within is not None
-    assert plain.within is not None
-    assert apart.within < plain.within
 
 
 def test_spikes_do_not_blind_it() -> None:

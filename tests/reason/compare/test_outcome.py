@@ -3,9 +3,13 @@
 import pytest
 
 from diagnose.document.comparison import Category, EnvironmentChange, OverlapChange, SettingChange
+from diagnose.document.diagnosis import Fact
 from diagnose.model.vocabulary import CommKind
-from diagnose.reason.compare.outcome import _exchange, _overlap, besides
+from diagnose.reason.compare.outcome import _exchange, _overlap, besides, in_window
+from diagnose.render.reports.comparison import story
 from tests.builders.cases import for_each
+from tests.builders.compared import document
+from tests.builders.comparing import run
 
 
 def exchange(kind: CommKind, exposed_more: int) -> OverlapChange:
@@ -83,3 +87,27 @@ def test_what_differs_besides_the_code_is_told_with_the_device_first() -> None:
         "1 more."
     )
     assert not besides(())
+
+
+@for_each(
+    "text, said",
+    ("The step became 2 % slower: 3 steps against 4.", "The iteration became 2 % slower: 3 iterations against 4."),
+    ("runs more often (4 → 8 per step); one step can't show it", "runs more often (4 → 8 per iteration); one iteration can't show it"),
+    ("Optimizer.step#Adam.step, step_time, multi_step_kernel, (--step-range)",) * 2,
+)
+def test_where_nothing_trains_sentences_speak_of_iterations(text: str, said: str) -> None:
+    assert in_window(text, "iteration") == said
+    assert in_window(text, "step") == in_window(text, "capture") == text
+
+
+def test_the_document_of_a_comparison_says_what_its_times_are_of() -> None:
+    steps = ({"attention": 10_000_000},) * 4
+    forward, training = (document(steps, facts={"is_training": Fact(value=one, unit="bool", status="measured")}) for one in (False, True))
+    found = run(forward, document(({"attention": 13_000_000},) * 4, facts=forward.facts))
+    assert found.window == "iteration"
+    assert found.outcome.sentence.startswith("These two captures differ: the iteration is 30.0 % slower")
+    assert story.movement(found).startswith("iteration time 10.000 ms → 13.000 ms")
+    assert story.step(found.base, found.window).startswith("iteration 10.000 ms")
+    assert (story.whole(found), story.per(found)) == ("median iteration", "per iteration")
+    assert [run(*pair).window for pair in ((forward, training), (training, training), (document(steps), document(steps)))] == ["step"] * 3
+    assert run(document(steps, anchor="capture"), document(steps, anchor="capture")).window == "capture"

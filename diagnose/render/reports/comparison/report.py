@@ -115,7 +115,7 @@ def _figures(document: Comparison) -> Iterator[Block]:
 def _outcome(document: Comparison) -> r.Panel:
     outcome, effect, comparability = document.outcome, document.effect, document.comparability
     phrases = [
-        Phrase(text=story.movement(effect)),
+        Phrase(text=story.movement(document)),
         Phrase(text=story.runs(effect), wide=True),
         Phrase(text=story.BASIS[effect.basis], wide=True),
     ]
@@ -129,7 +129,7 @@ def _outcome(document: Comparison) -> r.Panel:
         name="comparison",
         look=LOOK[outcome.result],
         headline=_headline(document),
-        title=f"{_headline(document)}: {story.movement(effect)}",
+        title=f"{_headline(document)}: {story.movement(document)}",
         sentence=outcome.sentence,
         caption=f"base {document.base.label}, new {document.new.label}",
         phrases=tuple(phrases),
@@ -209,7 +209,7 @@ def _gate(document: Comparison) -> Issue:
     only = changed[0] if len(changed) == len(document.settings) == 1 else None
     return Issue(
         id=GATE if gate is not None else REGRESSION,
-        name=f"{capitalised(story.metric(document.effect.metric))} against the base",
+        name=f"{capitalised(story.metric(document.effect.metric, document.window))} against the base",
         group=GATE,
         state=state,
         severity=severity,

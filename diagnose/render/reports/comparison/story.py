@@ -13,8 +13,10 @@ from diagnose.document.comparison import (
     Normalised,
     Result,
     Side,
+    Window,
 )
 from diagnose.document.device import Why
+from diagnose.reason.compare.outcome import doubtful
 from diagnose.render import units, words
 from diagnose.render.figures.figure import Look
 
@@ -27,6 +29,8 @@ RESULT: dict[Result, str] = {
 }
 # one run against one tells of two captures, not of the program
 _CAPTURES: dict[Result, str] = {"regression": "The captures differ, for the worse", "improvement": "The captures differ, for the better"}
+# and where runs that differ somewhat more than is assumed would look so too
+_LIKELY: dict[Result, str] = {"regression": "Likely worse", "improvement": "Likely better"}
 BASIS: dict[Basis, str] = {
     "runs": "Student's t over the medians of runs",
     "two captures": "one run against one: the noise between runs is assumed, not measured",
@@ -96,10 +100,10 @@ def look(category: str) -> Look:
     return _LOOKS.get(category) or Look(words.words(category), "#8c6d5a", ".", order=107)
 
 
-def metric(name: str) -> str:
-    """What a metric is called."""
+def metric(name: str, window: Window = "step") -> str:
+    """What a metric is called; `window`: what times are of."""
     if name in METRIC:
-        return METRIC[name]
+        return METRIC[name].replace("step", "iteration" if window == "iteration" else "step")
     if name in _LOOKS or name.startswith(COMPUTE):
         return look(name).label
     if name.startswith("bucket:"):
@@ -136,8 +140,9 @@ def signed(amount: float | None, unit: str) -> str:
 
 def headline(document: Comparison) -> str:
     """The result in a word or two."""
-    if document.effect.basis in ("two captures", "single step") and document.outcome.result in _CAPTURES:
-        return _CAPTURES[document.outcome.result]
+    effect = document.effect
+    if effect.basis in ("two captures", "single step") and document.outcome.result in _CAPTURES:
+        return (_LIKELY if doubtful(effect) else _CAPTURES)[document.outcome.result]
     return RESULT[document.outcome.result]
 
 
@@ -154,9 +159,10 @@ def runs(effect: Effect) -> str:
     return f"{of_runs}, {units.plural(effect.n_new, 'sample')} against {effect.n_base}"
 
 
-def movement(effect: Effect) -> str:
+def movement(document: Comparison) -> str:
     """How the metric moved, as one phrase without a verdict."""
-    return f"{metric(effect.metric)} {_levels(effect)}{units.bracketed(effect.relative)}"
+    effect = document.effect
+    return f"{metric(effect.metric, document.window)} {_levels(effect)}{units.bracketed(effect.relative)}"
 
 
 def _levels(effect: Effect) -> str:
@@ -172,7 +178,7 @@ def effect_lines(document: Comparison) -> list[tuple[str, str]]:
     p_value = "not possible" if effect.p_value is None else "p < 0.0001" if effect.p_value < 0.0001 else f"p = {effect.p_value:.4f}"
     normalised = document.comparability.normalised
     return [
-        (metric(effect.metric), _levels(effect)),
+        (f"{metric(effect.metric, document.window)}{_statistic(effect)}", _levels(effect)),
         ("difference of levels", f"{signed(effect.delta, effect.unit)}{units.bracketed(effect.relative)}"),
         (f"{effect.level * 100:.0f} % interval of it", interval),
         ("runs and samples", runs(effect)),
@@ -186,6 +192,11 @@ def effect_lines(document: Comparison) -> list[tuple[str, str]]:
         ("the verdict rests on", BASIS[effect.basis]),
         *([] if normalised is None else [_normalised(normalised)]),
     ]
+
+
+def _statistic(effect: Effect) -> str:
+    """Which of a side's values its level is, where there are several."""
+    return ", mean of the runs' medians" if max(effect.runs_base, effect.runs_new) > 1 else ", median" if effect.n_base > 1 else ""
 
 
 def _between(effect: Effect) -> str:
@@ -204,14 +215,15 @@ def _normalised(found: Normalised) -> tuple[str, str]:
 
 def whole(document: Comparison) -> str:
     """What is compared: the median step, or the capture where neither was cut into steps."""
-    if "capture" in (document.base.anchor, document.new.anchor):
+    if "capture" in (document.base.anchor, document.new.anchor):  # of older documents too
         return "capture"
-    return "median step" if max(len(document.base.runs), len(document.new.runs)) < 2 else "mean of the runs' median steps"
+    several = max(len(document.base.runs), len(document.new.runs)) > 1
+    return f"mean of the runs' median {document.window}s" if several else f"median {document.window}"
 
 
 def per(document: Comparison) -> str:
     """What the figures of tables are per."""
-    return "per capture" if whole(document) == "capture" else "per step"
+    return "per capture" if whole(document) == "capture" else f"per {document.window}"
 
 
 def comparable(document: Comparison) -> str:
@@ -257,15 +269,16 @@ def runs_of(side: Side) -> str:
     return f"{len(side.runs)}{when}"
 
 
-def step(side: Side) -> str:
-    """The step time of a side as one phrase."""
+def step(side: Side, window: Window) -> str:
+    """The step time of a side as one phrase: of several runs the median of all their steps, which is not the mean of their medians."""
     found = side.steps
-    what = "capture, not cut into steps:" if side.anchor == "capture" else "step"
+    what = "capture, not cut into steps:" if side.anchor == "capture" else window
     if found.median is None:
         return "not measured"
     if found.n < 2:
         return f"{what} {units.ms_unit(found.median)} (1 only)"
-    return f"{what} {units.ms_unit(found.median)} (median of {found.n}; {units.ms(found.min)} to {units.ms(found.max)})"
+    of_all = "" if len(side.runs) < 2 else f" of all {len(side.runs)} runs"
+    return f"{what} {units.ms_unit(found.median)} (median of {found.n}{of_all}; {units.ms(found.min)} to {units.ms(found.max)})"
 
 
 def reconciled(document: Comparison) -> str:
@@ -274,17 +287,18 @@ def reconciled(document: Comparison) -> str:
     if found is None:
         return ""
     told = whole(document) != "capture" and (found.base_steps or found.new_steps)
-    which = f" ({_steps(found.base_steps, 'base')}; {_steps(found.new_steps, 'new')})" if told else ""
+    sides = (_steps(steps, whose, document.window) for steps, whose in ((found.base_steps, "base"), (found.new_steps, "new")))
+    which = f" ({'; '.join(sides)})" if told else ""
     return (
         f"{units.plural(len(found.categories), 'category', 'categories')}, each nanosecond in one of them: their deltas add up to "
         f"{units.signed_ms(found.delta_ns)} ms, that of the {whole(document)}, exactly{which}."
     )
 
 
-def _steps(indices: tuple[int, ...], whose: str) -> str:
+def _steps(indices: tuple[int, ...], whose: str, window: Window) -> str:
     if len(indices) < 2:
-        return f"{whose}: step {', '.join(map(str, indices))}" if indices else f"{whose}: mean of its runs' median steps"
-    return f"{whose}: mean of steps {' and '.join(map(str, indices))}"
+        return f"{whose}: {window} {', '.join(map(str, indices))}" if indices else f"{whose}: mean of its runs' median {window}s"
+    return f"{whose}: mean of {window}s {' and '.join(map(str, indices))}"
 
 
 def finding_bound(one: FindingChange) -> str:

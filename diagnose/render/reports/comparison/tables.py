@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from diagnose.document.comparison import Category, Comparison, KernelChange, Part, Side
+from diagnose.document.comparison import Category, Comparison, KernelChange, Part, Side, Window
 from diagnose.render import units, words
 from diagnose.render.report import Row, Table, rows_of
 from diagnose.render.reports.comparison import story
@@ -22,14 +22,14 @@ def _value(text: str | None) -> str:
 
 # --- what is compared -------------------------------------------------------------------------------------------------
 
-_SIDE: tuple[tuple[str, Callable[[Side], str]], ...] = (
-    ("run", lambda side: _value(side.label)),
-    ("compared", lambda side: f"rank {side.rank}, device {side.device}"),
-    ("GPU", lambda side: side.gpu or "not recorded"),
-    ("runs", story.runs_of),
+_SIDE: tuple[tuple[str, Callable[[Side, Window], str]], ...] = (
+    ("run", lambda side, _: _value(side.label)),
+    ("compared", lambda side, _: f"rank {side.rank}, device {side.device}"),
+    ("GPU", lambda side, _: side.gpu or "not recorded"),
+    ("runs", lambda side, _: story.runs_of(side)),
     ("time", story.step),
-    ("steps from", lambda side: side.anchor),
-    ("first target", lambda side: f"{words.target(side.target_wall)}, {side.certainty} certainty"),
+    ("steps from", lambda side, _: side.anchor),
+    ("first target", lambda side, _: f"{words.target(side.target_wall)}, {side.certainty} certainty"),
 )
 
 
@@ -39,9 +39,9 @@ def sides(document: Comparison) -> Table:
         "sides",
         "What is compared",
         rows_of(
-            {"figure": label, "base": of(document.base), "new": of(document.new)}
+            {"figure": label, "base": of(document.base, document.window), "new": of(document.new, document.window)}
             for label, of in _SIDE
-            if of is not story.runs_of or max(len(document.base.runs), len(document.new.runs)) > 1
+            if label != "runs" or max(len(document.base.runs), len(document.new.runs)) > 1
         ),
         whole=True,
     )

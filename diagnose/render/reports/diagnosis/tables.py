@@ -16,7 +16,7 @@ from diagnose.document.device import BucketTime, Communication, DeviceBudget, On
 from diagnose.document.diagnosis import Diagnosis, WallBound
 from diagnose.document.ranks import Ranks
 from diagnose.model.statistics import integer_median
-from diagnose.reason.context import unit
+from diagnose.reason.context import window_of
 from diagnose.render import units, words
 from diagnose.render.report import Row, Table, rows_of
 
@@ -37,8 +37,7 @@ def mean_per(document: Diagnosis) -> str:
 
 def whole(document: Diagnosis) -> str:
     """What a share is of: the step (an iteration, where nothing trains), or the capture where nothing cut it into steps."""
-    training = document.facts.get("is_training")
-    return unit({"steps_anchored": document.steps.anchor != "capture", "is_training": None if training is None else training.value})
+    return window_of(document)
 
 
 def device_label(rank: int, device: int) -> str:
