@@ -31,6 +31,7 @@ _OWN = frozenset(  # transformers TrainingArguments; base_model is Axolotl's, fi
         "gradient_checkpointing",
     }
 )
+_TRAINER = frozenset({"per_device_train_batch_size", "per_gpu_train_batch_size"})  # no one else's
 _WITH = frozenset(
     {"output_dir", "micro_batch_size", "gradient_accumulation_steps", "learning_rate", "sequence_len", "cutoff_len", "deepspeed"}
 )
@@ -39,6 +40,7 @@ _INSTEAD: Mapping[str, str] = {  # its own names, src/llamafactory/hparams/model
     "gradient_checkpointing": "LLaMA-Factory recomputes unless disable_gradient_checkpointing is true: that is the key to set",
     "attn_implementation": "LLaMA-Factory takes no attn_implementation; flash_attn: fa2 asks for the same",
 }
+_PREFETCH = frozenset({"fsdp_config.backward_prefetch", "fsdp_config.forward_prefetch"})  # not in src/axolotl/utils/schemas/fsdp.py
 _FILE = re.compile(r"[\w./${}~+-]+\.(ya?ml|json)")
 _OF_MEGATRON = re.compile(r"--?(tensor[-_]model[-_]parallel[-_]size|num[-_]layers|micro[-_]batch[-_]size|hidden[-_]size)(=.*)?")
 _OTHERS = frozenset(
@@ -61,7 +63,7 @@ def _read(text: JobText) -> Parsed | None:
 def _is_trainer(data: Mapping[object, object]) -> bool:
     """Whether a map holds arguments of the Trainer."""
     flat = {key for key, value in data.items() if not isinstance(value, dict)}
-    if flat & {"per_device_train_batch_size", "per_gpu_train_batch_size"}:
+    if flat & _TRAINER:
         return True
     return bool(flat & (_OWN | {"model"})) and len(flat & (_OWN | _WITH)) > 1
 
@@ -104,7 +106,7 @@ def _of_command(command: Command, text: JobText) -> Parsed | None:
     launched = any(_LAUNCH.fullmatch(token.text) for token in command.words[: len(command.words) - len(command.arguments)])
     files = [token for token in command.arguments if _FILE.fullmatch(token.text.rpartition("=")[2])]
     ours = bool(names & _OWN) or bool(names & _CONFIGURED) or launched or (bool(files) and _verb(command))
-    if not ours or any(_OF_MEGATRON.fullmatch(token.text) for token in command.arguments):
+    if not ours or (not names & _TRAINER and any(_OF_MEGATRON.fullmatch(token.text) for token in command.arguments)):
         return None
     flags, notes = _flags(command.arguments)
     around, more = _launched(command, text) if launched else ([], [])
@@ -203,6 +205,36 @@ def _launched(command: Command, text: JobText) -> tuple[list[Leaf], list[str]]:
 # --- values and keys --------------------------------------------------------------------------------------------------
 
 
+_SPLITS = frozenset({"full_shard", "shard_grad_op", "hybrid_shard", "hybrid_shard_zero2", "no_shard"})
+_OF_FSDP = "launch.fsdp_config.fsdp_"
+
+
+def _of_fsdp(leaves: Sequence[Leaf]) -> Iterator[Leaf]:
+    """Arguments with those of FSDP under the names that Accelerate has for them (transformers training_args.py, _process_fsdp_args).
+
+    What `fsdp` names counts unless the configuration asks for the second FSDP. Without a version Transformers 4 takes the first and
+    5 the second; both take the word so.
+    """
+    split = next((leaf for leaf in leaves if leaf.key == "fsdp" and leaf.value), None)
+    told = {}
+    for leaf in leaves:
+        section, _, name = leaf.key.partition(".")
+        if section == "fsdp_config" and name and split is not None:
+            told[name.removeprefix("fsdp_")] = leaf
+        else:
+            yield leaf
+    yield from (replace(leaf, key=_OF_FSDP + name) for name, leaf in told.items())
+    if split is None:
+        return
+    words = split.value if isinstance(split.value, list) else str(split.value).split()
+    named = next((str(word) for word in words if word in _SPLITS), None)
+    version = told.get("version")
+    if "offload" in words:
+        yield replace(split, key=f"{_OF_FSDP}offload_params", value=True)
+    if version is None or version.value == 1:
+        yield replace(split, key=f"{_OF_FSDP}sharding_strategy", value=None if named is None else named.upper())
+
+
 def _settled(leaves: Sequence[Leaf]) -> Iterator[Leaf]:
     """A longest sequence is every sequence's length only where samples are packed; LLaMA-Factory recomputes unless it is told not to."""
     by_key = {leaf.key: leaf.value for leaf in leaves}
@@ -215,7 +247,7 @@ def _settled(leaves: Sequence[Leaf]) -> Iterator[Leaf]:
                 key="gradient_checkpointing", shown="gradient_checkpointing", value=True, known=True, place="set by LLaMA-Factory itself"
             )
     packed = any(by_key.get(key) is True for key in ("packing", "sample_packing", "neat_packing"))
-    for leaf in leaves:
+    for leaf in _of_fsdp(leaves):
         value = None if leaf.value in ("auto", "", -1) else leaf.value
         if leaf.key in _OTHERS:
             yield replace(leaf, key=f"{NAME}.{leaf.key}")
@@ -238,7 +270,9 @@ def _keys(spec: SettingSpec, table: JobSettings) -> Iterator[Key]:
 
 
 def _refused(root: Node, edit: Edit) -> str | None:
-    """Why LLaMA-Factory would not heed, or refuse, an argument of the Trainer."""
+    """Why LLaMA-Factory or Axolotl would not heed, or refuse, an argument of the Trainer."""
+    if edit.key in _PREFETCH and root.entry("base_model") is not None:
+        return f"Axolotl's fsdp_config has no {edit.key.partition('.')[2]}"
     return _INSTEAD.get(edit.key) if all(root.entry(name) is not None for name in _LLAMA_FACTORY) else None
 
 
