@@ -271,7 +271,8 @@ class _Reader:
 
     def loop(self, node: For, scope: Scope) -> Flow:
         if scope.variables.get("@") is None and [part.text for word in node.words or () for part in word.parts] in (["@"], ["*"]):
-            return self.without_arguments(node.body, scope)
+            self.without_arguments(node.body, scope)
+            return None
         words = None if node.words is None else [one for word in node.words for one in expanded(word, scope)]
         if not words or len(words) > _MAX_TURNS or any(one.unresolved or re.search(r"[*?{]", one.text) for one in words):
             return self.unknown_loop(node, scope)
@@ -305,7 +306,8 @@ class _Reader:
     def repeated(self, node: While, scope: Scope) -> Flow:
         shown = repr(node.condition)
         if scope.variables.get("#") is None and ("'#'" in shown or "getopts" in shown):
-            return self.without_arguments(node.body, scope)
+            self.without_arguments(node.body, scope)
+            return None
         status, _ = self.chain(node.condition, scope)
         if status == "no":
             return None

@@ -574,8 +574,15 @@ def test_prefetches_of_the_first_fsdp_are_written_where_the_trainer_takes_them()
     assert done.patch(text, "a.yaml", [Wanted(fixes=("COM-11",))]).text == text + added
     second = done.patch(text.replace("version: 1", "version: 2\n  reshard_after_forward: true"), "a.yaml", [Wanted(fixes=("COM-11",))])
     assert [one.key for one in second.report.left_to_you] == ["fsdp_config.reshard_after_forward"]
-    with pytest.raises(PatchRefusedError, match="Axolotl's fsdp_config has no backward_prefetch"):
+    with pytest.raises(PatchRefusedError, match="Axolotl's fsdp_config has no prefetches"):
         done.patch(f"base_model: m\n{text}", "a.yaml", [Wanted(fixes=("COM-11",))])
+
+
+def test_a_plan_for_deepspeed_through_accelerate_names_no_key_of_fsdp() -> None:
+    text = "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3}\nnum_processes: 8\n"
+    done = Patcher(book=BOOK, tool=TOOL).patch(text, "a.yaml", [Wanted(fixes=("COM-11",))])
+    assert (done.text, [one.key for one in done.report.left_to_you if "fsdp" in one.key]) == (text, [])
+    assert parse_job(text.replace("DEEPSPEED", "FSDP")).get("fsdp_version") == 1
 
 
 VERL = (

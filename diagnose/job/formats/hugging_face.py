@@ -40,7 +40,13 @@ _INSTEAD: Mapping[str, str] = {  # its own names, src/llamafactory/hparams/model
     "gradient_checkpointing": "LLaMA-Factory recomputes unless disable_gradient_checkpointing is true: that is the key to set",
     "attn_implementation": "LLaMA-Factory takes no attn_implementation; flash_attn: fa2 asks for the same",
 }
-_PREFETCH = frozenset({"fsdp_config.backward_prefetch", "fsdp_config.forward_prefetch"})  # not in src/axolotl/utils/schemas/fsdp.py
+_IN_AXOLOTL: Mapping[str, str] = {  # src/axolotl/utils/schemas
+    "optim": "Axolotl takes no optim; optimizer: adamw_torch_fused asks for the same",
+    "dataloader_persistent_workers": "Axolotl has no such argument",
+    "full_determinism": "Axolotl has no such argument",
+    "fsdp_config.backward_prefetch": "Axolotl's fsdp_config has no prefetches",
+    "fsdp_config.forward_prefetch": "Axolotl's fsdp_config has no prefetches",
+}
 _FILE = re.compile(r"[\w./${}~+-]+\.(ya?ml|json)")
 _OF_MEGATRON = re.compile(r"--?(tensor[-_]model[-_]parallel[-_]size|num[-_]layers|micro[-_]batch[-_]size|hidden[-_]size)(=.*)?")
 _OTHERS = frozenset(
@@ -173,7 +179,6 @@ _OF_LAUNCH: Mapping[str, str] = {
     "mixed_precision": "mixed_precision",
     "zero_stage": "deepspeed_config.zero_stage",
     "offload_optimizer_device": "deepspeed_config.offload_optimizer_device",
-    "fsdp_version": "fsdp_config.fsdp_version",
     "fsdp_activation_checkpointing": "fsdp_config.fsdp_activation_checkpointing",
     "fsdp_sharding_strategy": "fsdp_config.fsdp_sharding_strategy",
     "dynamo_backend": "dynamo_config.dynamo_backend",
@@ -197,6 +202,7 @@ def _launched(command: Command, text: JobText) -> tuple[list[Leaf], list[str]]:
                 found |= {one.key: one.moved(inner.source) for one in below}
                 notes += said
     found |= {_OF_LAUNCH[leaf.key]: replace(leaf, key=_OF_LAUNCH[leaf.key]) for leaf in flags if leaf.key in _OF_LAUNCH}
+    found.pop("fsdp_config.fsdp_version", None)  # which of the two the Trainer itself is told decides what it takes
     given = {f"launch.{key}": replace(leaf, key=f"launch.{key}") for key, leaf in found.items() if not key.startswith("deepspeed.")}
     given |= {key: leaf for key, leaf in found.items() if key.startswith("deepspeed.")}
     return list(given.values()), notes
@@ -271,8 +277,8 @@ def _keys(spec: SettingSpec, table: JobSettings) -> Iterator[Key]:
 
 def _refused(root: Node, edit: Edit) -> str | None:
     """Why LLaMA-Factory or Axolotl would not heed, or refuse, an argument of the Trainer."""
-    if edit.key in _PREFETCH and root.entry("base_model") is not None:
-        return f"Axolotl's fsdp_config has no {edit.key.partition('.')[2]}"
+    if root.entry("base_model") is not None:
+        return _IN_AXOLOTL.get(edit.key)
     return _INSTEAD.get(edit.key) if all(root.entry(name) is not None for name in _LLAMA_FACTORY) else None
 
 
