@@ -585,6 +585,27 @@ def test_a_plan_for_deepspeed_through_accelerate_names_no_key_of_fsdp() -> None:
     assert parse_job(text.replace("DEEPSPEED", "FSDP")).get("fsdp_version") == 1
 
 
+SFT = "torchrun --standalone --nnodes=1 --nproc_per_node=8 -m verl.trainer.{} data.micro_batch_size_per_gpu=4 {}\n"
+
+
+@for_each(
+    "program, more, told",
+    ("fsdp_sft_trainer", "engine.ulysses_sequence_parallel_size=2", {"micro_batch_size": 4, "context_parallel_size": 2}),
+    ("sft_trainer", "engine=fsdp", {"micro_batch_size": None, "data_parallel_sharding_strategy": "optim_grads_params"}),  # counts tokens
+    ("sft_trainer", "data.use_dynamic_bsz=False engine.optimizer_offload=True", {"micro_batch_size": 4, "optimizer_cpu_offload": True}),
+    ("sft_trainer", "engine.fsdp_size=1", {"data_parallel_sharding_strategy": "no_shard"}),
+)
+def test_verl_s_supervised_trainer_on_fsdp_is_read_in_its_own_keys(program: str, more: str, told: dict[str, object]) -> None:
+    job = parse_job(SFT.format(program, more))
+    assert (job.format, job.get("world_size"), {name: job.get(name) for name in told}) == ("verl-sft", 8, told)
+
+
+def test_of_the_engines_of_verl_s_supervised_trainer_those_that_are_not_read_are_named() -> None:
+    assert parse_job(SFT.format("sft_trainer", "engine=megatron engine.tensor_model_parallel_size=2")).format == "rl"
+    with pytest.raises(JobFileError, match="trains with verl's engine veomni, which is not read"):
+        parse_job(SFT.format("sft_trainer", "engine=veomni engine.ulysses_parallel_size=2"))
+
+
 VERL = (
     "python3 -m verl.trainer.main_ppo {}actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 "
     "trainer.nnodes=2 trainer.n_gpus_per_node=8 {}\n"
