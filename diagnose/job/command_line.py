@@ -159,7 +159,7 @@ def _flags_of(script: Script, source: str, known: Known) -> Command:
 def _instead(script: Script) -> str:
     """What to give in the place of a script that starts no training itself: what it starts, where that is told."""
     words = [token for run in script.runs for token in (*run.outer, *run.tokens) if run.tokens[0].text not in _SPEAKING]
-    names = [token.text.rpartition("/")[2] for token in words if _SCRIPT.fullmatch(token.text)]
+    names = [token.text.rpartition("/")[2] for token in words if _SCRIPT.fullmatch(token.text) and " " not in token.text]
     best = next((name for name in names if _TRAINS.search(name) and not _TRAINS_NOT.search(name)), None)
     return _NOT_A_JOB if best is None else f"It starts {best}: give the configuration or the script that decides what that does."
 
