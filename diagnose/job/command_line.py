@@ -145,7 +145,7 @@ def _flags_of(script: Script, source: str, known: Known) -> Command:
     words = tuple(_literal(token) for name in whole for token in held[name] if token.text != "\\")  # a line that goes on
     if not words:
         what = f"{source} holds no command that starts a training with known flags."
-        raise NoTrainingError(what, effect=EFFECT, next_step=_NOT_A_JOB)
+        raise NoTrainingError(what, effect=EFFECT, next_step=_instead(script))
     named = ", ".join(whole)
     return Command(
         words=words,
@@ -154,6 +154,14 @@ def _flags_of(script: Script, source: str, known: Known) -> Command:
         is_script=True,
         part=True,
     )
+
+
+def _instead(script: Script) -> str:
+    """What to give in the place of a script that starts no training itself: what it starts, where that is told."""
+    words = [token for run in script.runs for token in (*run.outer, *run.tokens) if run.tokens[0].text not in _SPEAKING]
+    names = [token.text.rpartition("/")[2] for token in words if _SCRIPT.fullmatch(token.text) and " " not in token.text]
+    best = next((name for name in names if _TRAINS.search(name) and not _TRAINS_NOT.search(name)), None)
+    return _NOT_A_JOB if best is None else f"It starts {best}: give the configuration or the script that decides what that does."
 
 
 def _literal(token: Token) -> Token:
@@ -333,7 +341,7 @@ def _world(run: Run, place: int) -> list[Leaf]:
         whole = all(not one.unresolved and re.fullmatch(r"\d{1,6}", one.text) for one in told)
         value: object = math.prod(int(one.text) for one in told) if whole else f"{UNRESOLVED} (NPROC_PER_NODE)"
         return [_leaf("world_size", " × ".join(["NPROC_PER_NODE", "NNODES"][: len(told)]), value, processes)]
-    return [_leaf("world_size", found.shown, found.value, found.at)]
+    return [replace(_leaf("world_size", found.shown, found.value, found.at), assumed=found.assumed)]
 
 
 def _environment(run: Run, table: JobSettings) -> list[Leaf]:

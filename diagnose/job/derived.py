@@ -59,6 +59,7 @@ def _once(settings: Mapping[str, Setting], unresolved: frozenset[str], table: Jo
             key=", ".join(dict.fromkeys(part for parent in told for part in parent.shown.split(", "))) or "default",
             source="read" if told else "default",
             line=told[0].line if len(told) == 1 else None,
+            assumed=any(parent.assumed for parent in parents),
         )
     return known
 

@@ -20,11 +20,15 @@ _FAKE = ("--fake-process-group", "--fake-init-process-group")
 
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """The ranks of a job: how that is called, the number or what of it is not known, and where it stands."""
+    """The ranks of a job: how that is called, the number or what of it is not known, and where it stands.
+
+    `assumed`: the script has the number only for an environment that does not say it, as a scheduler would.
+    """
 
     shown: str
     value: object
     at: Token
+    assumed: bool = False
 
 
 # --- Slurm ------------------------------------------------------------------------------------------------------------
@@ -138,7 +142,8 @@ def _product(tokens: Sequence[Token], start: int, defaults: Mapping[str, str], s
     if unknown is None and not hidden:
         first, second = given.values()
         value = int(first.text) * int(second.text)
-    return Ranks(shown=shown, value=value, at=tokens[start])
+    assumed = any(piece.fallback for one in given.values() for piece in one.pieces)
+    return Ranks(shown=shown, value=value, at=tokens[start], assumed=assumed)
 
 
 def _of_tasks(tokens: Sequence[Token], environment: Mapping[str, Token]) -> Ranks | None:

@@ -43,6 +43,7 @@ class Setting:
     source: Literal["read", "default", "trace"]
     place: str | None = None
     line: int | None = None
+    assumed: bool = False  # read, but whatever starts the job goes before it
 
     @property
     def shown(self) -> str:
@@ -111,6 +112,7 @@ class Leaf:
     place: str | None = None
     line: int | None = None
     forced: bool = False  # given on the command line: goes before the file
+    assumed: bool = False  # holds only where the environment does not say otherwise
     removed: bool = False  # Hydra's ~key: the key and all below it are gone
 
     def moved(self, source: str) -> Leaf:

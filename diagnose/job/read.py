@@ -410,7 +410,8 @@ def _combine(name: str, spec: SettingSpec, values: list[_Candidate], source: str
             raise _conflict(source, name, (best.leaf.shown, best.value), (other.leaf.shown, other.value))
     if spec.combine == "any":
         best = next((item for item in ranked if item.value is True), best)
-    return Setting(name=name, value=best.value, key=best.leaf.shown, source="read", place=best.leaf.place, line=best.leaf.line)
+    leaf = best.leaf
+    return Setting(name=name, value=best.value, key=leaf.shown, source="read", place=leaf.place, line=leaf.line, assumed=leaf.assumed)
 
 
 def _conflict(source: str, name: str, first: tuple[str, SettingValue], second: tuple[str, SettingValue]) -> JobFileError:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from diagnose.job import launch
-from diagnose.job.beside import text_at
+from diagnose.job.beside import named
 from diagnose.job.shell_syntax import (
     CONTINUED,
     Arithmetic,
@@ -270,6 +270,9 @@ class _Reader:
         return None
 
     def loop(self, node: For, scope: Scope) -> Flow:
+        if scope.variables.get("@") is None and [part.text for word in node.words or () for part in word.parts] in (["@"], ["*"]):
+            self.without_arguments(node.body, scope)
+            return None
         words = None if node.words is None else [one for word in node.words for one in expanded(word, scope)]
         if not words or len(words) > _MAX_TURNS or any(one.unresolved or re.search(r"[*?{]", one.text) for one in words):
             return self.unknown_loop(node, scope)
@@ -292,10 +295,18 @@ class _Reader:
             scope.variables[node.name] = Variable(values=(_gap(node.name, 1, scope),))
         return self.maybe([lambda one: self.chain(node.body, one)[1]], scope, skipped=True)
 
+    def without_arguments(self, body: Chain, scope: Scope) -> None:
+        """A loop over the script's arguments, read as if there were none: what it alone would set is not set."""
+        scope.note(_line(body), "the loop over the script's arguments is read as if there were none")
+        taken, runs, notes = scope.copy(), len(self.runs), len(scope.notes)
+        self.chain(body, taken)
+        del self.runs[runs:], scope.notes[notes:]
+        scope.not_given |= taken.variables.keys() - scope.variables.keys()
+
     def repeated(self, node: While, scope: Scope) -> Flow:
         shown = repr(node.condition)
         if scope.variables.get("#") is None and ("'#'" in shown or "getopts" in shown):
-            scope.note(_line(node.condition), "the loop over the script's arguments is read as if there were none")
+            self.without_arguments(node.body, scope)
             return None
         status, _ = self.chain(node.condition, scope)
         if status == "no":
@@ -558,7 +569,7 @@ class _Reader:
     def kept(self, tokens: tuple[Token, ...], command: Simple, scope: Scope) -> None:
         """A here-document, or a text that the script speaks, that is written to a file, to be read where that file is used."""
         target = joined(command.targets[-1], scope) if command.targets else tokens[-1].pieces if tokens[0].text == "tee" else None
-        path = None if target is None else known(target)
+        path = None if target is None else token(target, command.line).text  # as the script calls it, where part of it is not known
         if path and command.heredocs and tokens[0].text in ("cat", "tee"):
             self.files[path] = joined(document_of(command.heredocs[-1]), scope)
         elif path and command.targets and tokens[0].text == "echo" and len(tokens) == 2 and "\n" in tokens[1].text:
@@ -578,7 +589,7 @@ class _Reader:
 
     def file(self, name: Token) -> Value | None:
         """A file that the script wrote itself, or one beside it; None where there is none, or its name is not known."""
-        if not name.unresolved and name.text in self.files:
+        if name.text in self.files:
             return self.files[name.text]
         if self.path is None or (name.unresolved and not re.search(r"/[\w.+-]+$", name.text)):
             return None
@@ -586,7 +597,7 @@ class _Reader:
         known_tail = name.pieces[-1].text.lstrip("/") if name.unresolved and not name.pieces[-1].unresolved else name.text
         tries = [known_tail] if not name.unresolved else [known_tail, known_tail.rpartition("/")[2]]
         for one in tries:
-            found = text_at(folder / one, folder) if one else None
+            found = named(one, folder) if one else None
             if found is not None and found[0] == self.path.resolve():
                 return None  # it submits itself: what it does then is what is read here
             if found is not None:

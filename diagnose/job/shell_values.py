@@ -24,7 +24,8 @@ MAX_DEPTH = 12  # of expansions in expansions
 @dataclass(frozen=True, kw_only=True)
 class Piece:
     """A stretch of a value. `unresolved` names what the script does not tell, and `unset` the variable that it never sets;
-    `several` says that it may stand for several words. `source` is the file beside the script in which it stands.
+    `several` says that it may stand for several words, `fallback` that the environment goes before it. `source` is the file
+    beside the script in which it stands.
     """
 
     text: str
@@ -32,6 +33,7 @@ class Piece:
     unresolved: str = ""
     several: bool = False
     unset: str = ""
+    fallback: bool = False
     source: str = ""
 
 
@@ -68,6 +70,7 @@ class Scope:
     source: str = ""
     notes: list[str] = field(default_factory=list)
     depth: int = 0
+    not_given: set[str] = field(default_factory=set)  # variables that only arguments would set, where the script is read without any
 
     def copy(self) -> Scope:
         """The same, to be changed on its own; notes are shared."""
@@ -274,6 +277,7 @@ def _or_fallback(part: Part, held: Sequence[Value] | None, match: re.Match[str],
     if there or sign == "?":
         return held if there else None
     value = _word(word, part, scope)
+    value = tuple(replace(piece, fallback=texts is None) for piece in value)
     name = _PARAMETER.fullmatch(part.text)
     called = name["name"] if name else part.text
     if sign == "=":
@@ -519,6 +523,7 @@ class _Test:
         """-z and -n; of files nothing is known. A variable that the script never sets is taken as unset, as where it has a fallback."""
         if sign not in ("-z", "-n"):
             return None
+        value = self.given(value)
         text = known(value)
         if text is not None:
             return bool(text) == (sign == "-n")
@@ -530,8 +535,12 @@ class _Test:
             return True
         return False if any(piece.text.strip() and not piece.unresolved for piece in value) and sign == "-z" else None
 
+    def given(self, value: Value) -> Value:
+        """A value without variables that only arguments would set."""
+        return tuple(piece for piece in value if not (piece.unresolved and piece.unset in self.scope.not_given))
+
     def compared(self, left: Word, sign: str, right: Word) -> bool | None:
-        one, other = (known(joined(word, self.scope)) for word in (left, right))
+        one, other = (known(self.given(joined(word, self.scope))) for word in (left, right))
         if one is None or other is None or sign in ("=~", "<", ">"):
             return None
         if sign in _NUMBERS:
@@ -564,6 +573,9 @@ def merged(scopes: Sequence[Mapping[str, Variable]], names: Sequence[str]) -> di
         array = any(one.array for one in known_)
         last = next((piece for one in reversed(known_) for value in one.values for piece in value), Piece(text="", line=1))
         begin = _common(known_ if len(known_) == len(held) else [])
+        if array and begin and (flags := _flags_behind(len(begin), known_)) is not None:
+            found[name] = Variable(values=(*begin, *flags), array=True)
+            continue
         piece = Piece(text=f"${name}", line=last.line, unresolved=f"${name}", several=array or bool(begin), source=last.source)
         if array:
             found[name] = Variable(values=(*begin, (piece,)), array=True)
@@ -571,6 +583,24 @@ def merged(scopes: Sequence[Mapping[str, Variable]], names: Sequence[str]) -> di
             whole = begin[0] if begin else ()
             found[name] = Variable(values=((*whole, piece),))
     return found
+
+
+def _flags_behind(size: int, held: Sequence[Variable]) -> list[Value] | None:
+    """The members that only some of several arrays have behind so many common ones: flags of which it is not known whether they are given.
+
+    None where one goes on with anything else, or with what is not known.
+    """
+    rests = [one.values[size:] for one in held]
+    if any(piece.several for rest in rests for value in rest for piece in value):
+        return None
+    if any(rest and not token(rest[0], 1).text.startswith("--") for rest in rests):
+        return None
+    gap = "$(…)"  # another shell, to which it may be handed on, takes it for any words
+    return [
+        tuple(replace(piece, unresolved=gap) if piece.text.startswith("--") else piece for piece in value)
+        for rest in rests
+        for value in rest
+    ]
 
 
 def _common(held: Sequence[Variable]) -> tuple[Value, ...]:

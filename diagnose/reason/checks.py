@@ -33,9 +33,9 @@ def check(job: Job, book: Rulebook, tool: Tool, platform: str | None = None) -> 
     job = on_platform(job, book, platform)
     context = make_context(_NO_FACTS, job, book)
     own = job.table.formats[job.format]
-    read = MappingProxyType({name: item for name, item in job.settings.items() if item.source == "read"})
-    # without defaults that the file leaves to others
-    stated = make_context(_NO_FACTS, job if own.sure else replace(job, settings=read), book)
+    # without what whoever starts the job may say otherwise, and without defaults that the file leaves to others
+    told = {name: item for name, item in job.settings.items() if not item.assumed and (own.sure or item.source == "read")}
+    stated = make_context(_NO_FACTS, replace(job, settings=MappingProxyType(told)), book)
     # those for this file's framework; a plain one may be meant for either
     concerned = {key: spec for key, spec in book.checks.items() if _concerns(spec, own, book)}
     specs = {key: spec for key, spec in concerned.items() if spec.when is not None}

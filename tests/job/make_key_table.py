@@ -75,6 +75,7 @@ _PLAIN: Mapping[str, tuple[tuple[str, ...], ...]] = {  # what is looked through 
         ("swift",),
     ),
     "verl-fsdp": (("verl/workers/config",),),
+    "verl-sft": (("verl/workers/config", "verl/trainer"),),
 }
 _SECTIONS: Mapping[
     str, tuple[str, ...]

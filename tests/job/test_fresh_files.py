@@ -38,6 +38,10 @@ TOOL = Tool(name="diagnose", version="0", rules_sha256=BOOK.sha256)
     ("from nemo.collections import llm\n\ndef recipe():\n    return llm.x()\n", "NeMo 2"),
     ("from olmo_core.train import TrainerConfig\n\ndef main():\n    return TrainerConfig()\n", "OLMo-core"),
     ("#!/bin/bash\nray job submit -- python3 -m openrlhf.cli.train_ppo_ray --zero_stage 3\n", "OpenRLHF"),
+    ('[policy]\nmodel_max_length = 512\n[policy.parallelism]\ntp_size = 8\n[train.train_policy]\ntype = "sft"\n', "Cosmos-RL"),
+    ("train_cfgs: {bf16: true}\nmodel_cfgs: {model_max_length: 2048}\n", "Align-Anything"),
+    ("model_name: LFM2\ntraining_type: moe_sft\ntraining_config: {moe_training: {expert_parallel_size: 4}}\n", "LEAP Finetune"),
+    ("MM_TOOL_PATH: tools.json\ngpt_args: {tensor_model_parallel_size: 2}\n", "MindSpeed MM"),
 )
 def test_a_file_of_a_framework_that_is_not_read_is_refused_by_its_name(text: str, title: str) -> None:
     with pytest.raises(JobFileError, match=re.escape(f"is of {title}, which is not read as a job file")):
@@ -495,6 +499,111 @@ def test_skyrl_s_supervised_trainer_has_megatron_s_names_too() -> None:
         "placement.num_gpus_per_node=8\n"
     )
     assert (job.format, job.get("tensor_model_parallel_size"), job.get("world_size")) == ("rl", 2, 8)
+
+
+def test_a_loop_over_the_arguments_gives_variables_nothing_and_what_asks_for_them_is_answered() -> None:
+    script = (
+        "for para in $*; do\n  case $para in --profiling*) profiling=${para#*=};; --backend*) backend=${para#*=};; esac\ndone\n"
+        'BACKEND=${backend:-mpirun}\nAPP="python -u pretrain_gpt.py --save ${path} ' + FLAGS + '"\n'
+        'if [[ $profiling == "torch" ]]; then APP+=" --profile"; fi\nif [[ "$BACKEND" == mpirun ]]; then ${binding} ${APP}; fi\n'
+    )
+    job = parse_job(script)
+    assert (job.get("num_layers"), job.get("use_nsys_profiler"), job.get("tensor_model_parallel_size")) == (4, False, 1)
+
+
+def test_flags_that_a_condition_adds_to_an_array_are_the_only_ones_that_are_not_known() -> None:
+    script = (
+        f'ARGS=({FLAGS})\nif [ -n "${{KEY}}" ]; then\n  ARGS+=(--bf16 --wandb-project x y)\nfi\ntorchrun pretrain_gpt.py ${{ARGS[@]}}\n'
+    )
+    job = parse_job(script)
+    assert (job.get("num_layers"), job.get("bf16"), job.get("fp16")) == (4, None, False)
+    assert "bf16" in job.unresolved
+
+
+def test_ranks_that_only_a_fallback_counts_make_no_misfit_certain() -> None:
+    script = f"NNODES={{}}\ntorchrun --nnodes $NNODES --nproc_per_node 8 pretrain_gpt.py {FLAGS} --tensor-model-parallel-size 16\n"
+    told = [check(parse_job(script.replace("{}", text)), BOOK, TOOL).results for text in ("${WORLD_SIZE:-1}", "1")]
+    groups = [{one.id: one.group for one in results}["world-not-divisible-for-attention"] for results in told]
+    assert groups == ["doubtful", "will_fail"]
+
+
+def test_a_script_is_found_where_jobs_are_started_and_told_where_it_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "submit").mkdir()
+    (tmp_path / "submit" / "run.sh").write_text(
+        f"ROOT=$SCRATCH/logs\ncat > $ROOT/job.sbatch <<- EOM\n#!/bin/bash\nsrun python pretrain_gpt.py {FLAGS} --micro-batch-size $1\nEOM\n"
+        "sbatch $ROOT/job.sbatch\n"
+    )
+    script = tmp_path / "submit" / "small.sh"
+    script.write_text("bash submit/run.sh 8 $*\n")
+    assert read_job(script).get("micro_batch_size") == 8
+    script.write_text("bash elsewhere/train_all.sh 8\n")
+    with pytest.raises(JobFileError) as error:
+        read_job(script)
+    assert error.value.next_step == "It starts train_all.sh: give the configuration or the script that decides what that does."
+
+
+def test_a_configuration_that_takes_the_place_of_all_flags_is_asked_for() -> None:
+    with pytest.raises(JobFileError, match=r"whose arguments are those of gpt\.yaml"):
+        parse_job(f"torchrun pretrain_gpt.py --yaml-cfg gpt.yaml {FLAGS}\n")
+
+
+def test_words_of_another_program_are_no_arguments_of_megatron() -> None:
+    job = parse_job("python3 run_deepseek.py -- --tensor_parallel_size 2 --pipeline_parallel_size 4 --context_parallel_size 1\n")
+    assert (job.get("pipeline_model_parallel_size"), job.get("bf16")) == (None, None)
+    flags = "--per_device_train_batch_size 1 --num_layers 4 --hidden_size 64 --deepspeed ds.json"
+    assert parse_job(f"deepspeed train.py {flags}\n").format == "hugging-face"
+
+
+@for_each(
+    "more, split, offload",
+    ('fsdp: "full_shard auto_wrap offload"', "optim_grads_params", True),
+    ("fsdp: [shard_grad_op, auto_wrap]", "optim_grads", None),
+    ("fsdp: true\nfsdp_config: {fsdp_version: 2, reshard_after_forward: false}", "optim_grads", None),
+    ("fsdp: full_shard\nfsdp_config: {fsdp_version: 2}", None, None),  # decided by the release
+    ("fsdp_config: {fsdp_offload_params: true}", None, None),  # nobody looks at it
+)
+def test_what_the_trainer_hands_to_fsdp_is_read(more: str, split: str | None, offload: bool | None) -> None:
+    job = parse_job(f"per_device_train_batch_size: 1\n{more}\n")
+    assert (job.get("data_parallel_sharding_strategy"), job.get("optimizer_cpu_offload")) == (split, offload)
+
+
+def test_prefetches_of_the_first_fsdp_are_written_where_the_trainer_takes_them() -> None:
+    text = "output_dir: x\nper_device_train_batch_size: 1\nfsdp: full_shard  # split\nfsdp_config:\n  fsdp_version: 1\n"
+    done = Patcher(book=BOOK, tool=TOOL)
+    added = "  backward_prefetch: backward_pre\n  forward_prefetch: true\n"
+    assert done.patch(text, "a.yaml", [Wanted(fixes=("COM-11",))]).text == text + added
+    second = done.patch(text.replace("version: 1", "version: 2\n  reshard_after_forward: true"), "a.yaml", [Wanted(fixes=("COM-11",))])
+    assert [one.key for one in second.report.left_to_you] == ["fsdp_config.reshard_after_forward"]
+    with pytest.raises(PatchRefusedError, match="Axolotl's fsdp_config has no prefetches"):
+        done.patch(f"base_model: m\n{text}", "a.yaml", [Wanted(fixes=("COM-11",))])
+
+
+def test_a_plan_for_deepspeed_through_accelerate_names_no_key_of_fsdp() -> None:
+    text = "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3}\nnum_processes: 8\n"
+    done = Patcher(book=BOOK, tool=TOOL).patch(text, "a.yaml", [Wanted(fixes=("COM-11",))])
+    assert (done.text, [one.key for one in done.report.left_to_you if "fsdp" in one.key]) == (text, [])
+    assert parse_job(text.replace("DEEPSPEED", "FSDP")).get("fsdp_version") == 1
+
+
+SFT = "torchrun --standalone --nnodes=1 --nproc_per_node=8 -m verl.trainer.{} data.micro_batch_size_per_gpu=4 {}\n"
+
+
+@for_each(
+    "program, more, told",
+    ("fsdp_sft_trainer", "engine.ulysses_sequence_parallel_size=2", {"micro_batch_size": 4, "context_parallel_size": 2}),
+    ("sft_trainer", "engine=fsdp", {"micro_batch_size": None, "data_parallel_sharding_strategy": "optim_grads_params"}),  # counts tokens
+    ("sft_trainer", "data.use_dynamic_bsz=False engine.optimizer_offload=True", {"micro_batch_size": 4, "optimizer_cpu_offload": True}),
+    ("sft_trainer", "engine.fsdp_size=1", {"data_parallel_sharding_strategy": "no_shard"}),
+)
+def test_verl_s_supervised_trainer_on_fsdp_is_read_in_its_own_keys(program: str, more: str, told: dict[str, object]) -> None:
+    job = parse_job(SFT.format(program, more))
+    assert (job.format, job.get("world_size"), {name: job.get(name) for name in told}) == ("verl-sft", 8, told)
+
+
+def test_of_the_engines_of_verl_s_supervised_trainer_those_that_are_not_read_are_named() -> None:
+    assert parse_job(SFT.format("sft_trainer", "engine=megatron engine.tensor_model_parallel_size=2")).format == "rl"
+    with pytest.raises(JobFileError, match="trains with verl's engine veomni, which is not read"):
+        parse_job(SFT.format("sft_trainer", "engine=veomni engine.ulysses_parallel_size=2"))
 
 
 VERL = (

@@ -19,6 +19,7 @@ from diagnose.job.formats import (
     recipe,
     torchtitan,
     verl_fsdp,
+    verl_sft,
 )
 from diagnose.job.formats.reader import Reader
 
@@ -27,6 +28,7 @@ READERS: Mapping[str, Reader] = {
     for module in (
         torchtitan,
         verl_fsdp,
+        verl_sft,
         hydra,
         nemo,
         arguments,

@@ -34,6 +34,9 @@ def taken(text: JobText) -> tuple[list[Leaf], list[str]]:
         auto = leaf.value in ("auto", "None", -1)  # num_processes: -1 is left to the launcher
         value = "no" if leaf.key == "mixed_precision" and leaf.value is False else leaf.value  # YAML takes no for false
         leaves.append(replace(leaf, value=None if without or auto else value, known=True))
+    if kind == "FSDP" and not any(leaf.key == "fsdp_config.fsdp_version" for leaf in leaves):
+        place = "Accelerate's default"  # src/accelerate/utils/dataclasses.py, FullyShardedDataParallelPlugin
+        leaves.append(Leaf(key="fsdp_config.fsdp_version", shown="fsdp_config.fsdp_version", value=1, known=True, place=place))
     file = next(
         (leaf.value for leaf in leaves if leaf.key == "deepspeed_config.deepspeed_config_file" and isinstance(leaf.value, str)), None
     )

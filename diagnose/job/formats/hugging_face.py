@@ -31,6 +31,7 @@ _OWN = frozenset(  # transformers TrainingArguments; base_model is Axolotl's, fi
         "gradient_checkpointing",
     }
 )
+_TRAINER = frozenset({"per_device_train_batch_size", "per_gpu_train_batch_size"})  # no one else's
 _WITH = frozenset(
     {"output_dir", "micro_batch_size", "gradient_accumulation_steps", "learning_rate", "sequence_len", "cutoff_len", "deepspeed"}
 )
@@ -38,6 +39,13 @@ _LLAMA_FACTORY = frozenset({"stage", "finetuning_type"})  # arguments that its t
 _INSTEAD: Mapping[str, str] = {  # its own names, src/llamafactory/hparams/model_args.py
     "gradient_checkpointing": "LLaMA-Factory recomputes unless disable_gradient_checkpointing is true: that is the key to set",
     "attn_implementation": "LLaMA-Factory takes no attn_implementation; flash_attn: fa2 asks for the same",
+}
+_IN_AXOLOTL: Mapping[str, str] = {  # src/axolotl/utils/schemas
+    "optim": "Axolotl takes no optim; optimizer: adamw_torch_fused asks for the same",
+    "dataloader_persistent_workers": "Axolotl has no such argument",
+    "full_determinism": "Axolotl has no such argument",
+    "fsdp_config.backward_prefetch": "Axolotl's fsdp_config has no prefetches",
+    "fsdp_config.forward_prefetch": "Axolotl's fsdp_config has no prefetches",
 }
 _FILE = re.compile(r"[\w./${}~+-]+\.(ya?ml|json)")
 _OF_MEGATRON = re.compile(r"--?(tensor[-_]model[-_]parallel[-_]size|num[-_]layers|micro[-_]batch[-_]size|hidden[-_]size)(=.*)?")
@@ -61,7 +69,7 @@ def _read(text: JobText) -> Parsed | None:
 def _is_trainer(data: Mapping[object, object]) -> bool:
     """Whether a map holds arguments of the Trainer."""
     flat = {key for key, value in data.items() if not isinstance(value, dict)}
-    if flat & {"per_device_train_batch_size", "per_gpu_train_batch_size"}:
+    if flat & _TRAINER:
         return True
     return bool(flat & (_OWN | {"model"})) and len(flat & (_OWN | _WITH)) > 1
 
@@ -104,7 +112,7 @@ def _of_command(command: Command, text: JobText) -> Parsed | None:
     launched = any(_LAUNCH.fullmatch(token.text) for token in command.words[: len(command.words) - len(command.arguments)])
     files = [token for token in command.arguments if _FILE.fullmatch(token.text.rpartition("=")[2])]
     ours = bool(names & _OWN) or bool(names & _CONFIGURED) or launched or (bool(files) and _verb(command))
-    if not ours or any(_OF_MEGATRON.fullmatch(token.text) for token in command.arguments):
+    if not ours or (not names & _TRAINER and any(_OF_MEGATRON.fullmatch(token.text) for token in command.arguments)):
         return None
     flags, notes = _flags(command.arguments)
     around, more = _launched(command, text) if launched else ([], [])
@@ -171,7 +179,6 @@ _OF_LAUNCH: Mapping[str, str] = {
     "mixed_precision": "mixed_precision",
     "zero_stage": "deepspeed_config.zero_stage",
     "offload_optimizer_device": "deepspeed_config.offload_optimizer_device",
-    "fsdp_version": "fsdp_config.fsdp_version",
     "fsdp_activation_checkpointing": "fsdp_config.fsdp_activation_checkpointing",
     "fsdp_sharding_strategy": "fsdp_config.fsdp_sharding_strategy",
     "dynamo_backend": "dynamo_config.dynamo_backend",
@@ -195,12 +202,43 @@ def _launched(command: Command, text: JobText) -> tuple[list[Leaf], list[str]]:
                 found |= {one.key: one.moved(inner.source) for one in below}
                 notes += said
     found |= {_OF_LAUNCH[leaf.key]: replace(leaf, key=_OF_LAUNCH[leaf.key]) for leaf in flags if leaf.key in _OF_LAUNCH}
+    found.pop("fsdp_config.fsdp_version", None)  # which of the two the Trainer itself is told decides what it takes
     given = {f"launch.{key}": replace(leaf, key=f"launch.{key}") for key, leaf in found.items() if not key.startswith("deepspeed.")}
     given |= {key: leaf for key, leaf in found.items() if key.startswith("deepspeed.")}
     return list(given.values()), notes
 
 
 # --- values and keys --------------------------------------------------------------------------------------------------
+
+
+_SPLITS = frozenset({"full_shard", "shard_grad_op", "hybrid_shard", "hybrid_shard_zero2", "no_shard"})
+_OF_FSDP = "launch.fsdp_config.fsdp_"
+
+
+def _of_fsdp(leaves: Sequence[Leaf]) -> Iterator[Leaf]:
+    """Arguments with those of FSDP under the names that Accelerate has for them (transformers training_args.py, _process_fsdp_args).
+
+    What `fsdp` names counts unless the configuration asks for the second FSDP. Without a version Transformers 4 takes the first and
+    5 the second; both take the word so.
+    """
+    split = next((leaf for leaf in leaves if leaf.key == "fsdp" and leaf.value), None)
+    told = {}
+    for leaf in leaves:
+        section, _, name = leaf.key.partition(".")
+        if section == "fsdp_config" and name and split is not None:
+            told[name.removeprefix("fsdp_")] = leaf
+        else:
+            yield leaf
+    yield from (replace(leaf, key=_OF_FSDP + name) for name, leaf in told.items())
+    if split is None:
+        return
+    words = split.value if isinstance(split.value, list) else str(split.value).split()
+    named = next((str(word) for word in words if word in _SPLITS), None)
+    version = told.get("version")
+    if "offload" in words:
+        yield replace(split, key=f"{_OF_FSDP}offload_params", value=True)
+    if version is None or version.value == 1:
+        yield replace(split, key=f"{_OF_FSDP}sharding_strategy", value=None if named is None else named.upper())
 
 
 def _settled(leaves: Sequence[Leaf]) -> Iterator[Leaf]:
@@ -215,7 +253,7 @@ def _settled(leaves: Sequence[Leaf]) -> Iterator[Leaf]:
                 key="gradient_checkpointing", shown="gradient_checkpointing", value=True, known=True, place="set by LLaMA-Factory itself"
             )
     packed = any(by_key.get(key) is True for key in ("packing", "sample_packing", "neat_packing"))
-    for leaf in leaves:
+    for leaf in _of_fsdp(leaves):
         value = None if leaf.value in ("auto", "", -1) else leaf.value
         if leaf.key in _OTHERS:
             yield replace(leaf, key=f"{NAME}.{leaf.key}")
@@ -238,7 +276,9 @@ def _keys(spec: SettingSpec, table: JobSettings) -> Iterator[Key]:
 
 
 def _refused(root: Node, edit: Edit) -> str | None:
-    """Why LLaMA-Factory would not heed, or refuse, an argument of the Trainer."""
+    """Why LLaMA-Factory or Axolotl would not heed, or refuse, an argument of the Trainer."""
+    if root.entry("base_model") is not None:
+        return _IN_AXOLOTL.get(edit.key)
     return _INSTEAD.get(edit.key) if all(root.entry(name) is not None for name in _LLAMA_FACTORY) else None
 
 

@@ -76,14 +76,17 @@ _BACKEND = re.compile(
 )  # AReaL: how a role is spread over its devices
 
 
-def read(text: JobText, format_: str, translated: Callable[[Sequence[Leaf]], Iterable[Leaf]]) -> Parsed | None:
-    """What overrides, or a file of groups, say in the keys that `translated` gives; None for what is of no such framework."""
+def read(text: JobText, format_: str, translated: Callable[[Sequence[Leaf]], Iterable[Leaf]], *, of_program: bool = False) -> Parsed | None:
+    """What overrides, or a file of groups, say in the keys that `translated` gives; None for what is of no such framework.
+
+    `of_program` says that the command starts a program of it, whatever it is told.
+    """
     command = text.command
     if command is not None:
         named = _named(command)
         given = [token for token in command.arguments if is_override(token.text)]
         base, said = _followed(named, text)
-        if not any(map(_ours, base)) and not any(_KNOWN.match(token.text.lstrip("+~")) for token in given):
+        if not of_program and not any(map(_ours, base)) and not any(_KNOWN.match(token.text.lstrip("+~")) for token in given):
             return None
         leaves = [override_word(token, text.source) for token in given]
         hidden = any(token.unresolved and not is_override(token.text) and not token.text.startswith("-") for token in command.arguments)

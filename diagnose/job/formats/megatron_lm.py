@@ -14,21 +14,16 @@ from diagnose.job.edit import ENVIRONMENT, Editor, flag_editor, map_editor
 from diagnose.job.edit_yaml import compose
 from diagnose.job.formats import megatron_bridge
 from diagnose.job.formats.reader import Key, Reader, keys_of
-from diagnose.job.model import UNRESOLVED, Leaf, Parsed, wrong_type
+from diagnose.job.model import UNRESOLVED, Leaf, Parsed, job_error, wrong_type
 from diagnose.job.shell import Token
 from diagnose.job.text import JobText, Tree, leaves_of, line_of, plain_value
 from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name
 
 NAME = "megatron-lm"
 _SECTIONS = ("MODEL_ARGS", "ENV_VARS")
-_CORE = frozenset({
-    "num_layers", "hidden_size", "num_attention_heads", "micro_batch_size", "tensor_model_parallel_size", "pipeline_model_parallel_size",
-    "expert_model_parallel_size", "context_parallel_size", "num_experts", "use_mcore_models", "hybrid_layer_pattern",
-})  # fmt: skip
-_ANYONES = frozenset(
-    {"num_layers", "hidden_size", "num_attention_heads", "num_experts"}
-)  # other trainers call these so too, with underscores
+_MODEL = frozenset({"--num-layers", "--hybrid-layer-pattern"})  # a program that is not told its layers so has its model from elsewhere
 _PROGRAM = re.compile(r"pretrain|^$")  # of Megatron-LM; a file of flags alone names none
+_YAML = "yaml_cfg"
 _VARIABLE = re.compile(r"\$\{?\w+\}?")
 _OTHER = frozenset({"TEST_TYPE", "METRICS", "LAUNCHER", "MODE"})
 
@@ -47,9 +42,10 @@ def _read(text: JobText) -> Parsed | None:
         return None
     ours, said = _set_by_trainer(leaves, sized=any(leaf.key == "world_size" for leaf in text.command.around))
     ours += _set_by_swift(leaves) if _is_swift(text.command) else []
-    own = any(leaf.key in _CORE and (leaf.key not in _ANYONES or "_" not in leaf.shown) for leaf in leaves)
-    if not (_PROGRAM.search(text.command.program) or own):
+    if not (_PROGRAM.search(text.command.program) or any(leaf.shown in _MODEL for leaf in leaves)):
         open_ended = True  # another program, which has some flags of the same names
+    if (whole := next((leaf for leaf in leaves if leaf.key == _YAML), None)) is not None:  # parse_args: its file replaces all flags
+        raise job_error(text.source, f"starts a training whose arguments are those of {whole.value}", "Give that file.")
     if any(leaf.key.startswith("moe_") for leaf in leaves) and not any(leaf.key == "num_experts" for leaf in leaves):
         leaves.append(Leaf(key="num_experts", shown="--num-experts", value=UNRESOLVED, known=True))  # a fork says it in a flag of its own
     return parsed_command(text.command, text.source, format_=NAME, leaves=[*leaves, *ours], notes=[*notes, *said], open_ended=open_ended)
@@ -122,7 +118,7 @@ def _flags(tokens: Sequence[Token], table: JobSettings) -> tuple[list[Leaf], lis
         name = flag.text.split("=")[0]
         if flag_name(name) in found:
             notes.append(f"{name} is given twice; line {flag.line} counts")
-        told = [one for one in values if one not in more]
+        told = values[: values.index(more[0])] if more else values  # what comes behind such a word is of flags that it holds
         found[flag_name(name)] = flag_leaf(flag, told or (values[:1] if not alone else []))
     return list(found.values()), notes, open_ended
 
