@@ -373,16 +373,15 @@ def _matched(parts: Sequence[MemberLane], clocks: Mapping[int, tuple[int, int]],
         found = _beside_a_mate(parts, courses, fits, place) or _fit_of(parts, courses, reference, place, clocks)
         if found is not None:
             fits[place] = found
-    inside = [(place, parts[place]) for place in sorted(fits)]
-    left = [Unmatched(part=part, why=NO_FIT) for place, part in enumerate(parts) if place not in fits]
+    together = _of_common_instances({place: (one.shift, len(courses[place].ends)) for place, one in fits.items()})
+    inside = [(place, parts[place]) for place in together]
+    left = [Unmatched(part=part, why=NO_FIT) for place, part in enumerate(parts) if place not in together]
     if len(inside) < 2:
         why = ALONE if len(parts) == 1 else NO_FIT
         return None, [*left, *(Unmatched(part=part, why=why) for _, part in inside)]
     kept = tuple(part for _, part in inside)
     table = pl.concat([_numbered_instances(part, number, fits[place].shift) for number, (place, part) in enumerate(inside)])
     complete = table.group_by("ordinal").len().filter(pl.col("len") == len(kept)).select("ordinal")
-    if complete.is_empty():  # each fits the longest of them, and no exchange is one of all
-        return None, [*left, *(Unmatched(part=part, why=NO_FIT) for part in kept)]
     lane = kept[0].lane
     told = members_told(lane)
     return (
@@ -400,6 +399,14 @@ def _matched(parts: Sequence[MemberLane], clocks: Mapping[int, tuple[int, int]],
         ),
         left,
     )
+
+
+def _of_common_instances(spans: Mapping[int, tuple[int, int]]) -> list[int]:
+    """The members that have instances in common, those aside that hold fewest until there are some. `spans`: first ordinal, number."""
+    kept = dict(spans)
+    while len(kept) > 1 and max(first for first, _ in kept.values()) >= min(first + number for first, number in kept.values()):
+        del kept[min(kept, key=lambda place: (kept[place][1], place))]
+    return sorted(kept)
 
 
 def _beside_a_mate(parts: Sequence[MemberLane], courses: Sequence[Course], fits: Mapping[int, Fit], place: int) -> Fit | None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.buckets import load_buckets
-from diagnose.measure.ranks.compare import _slowest, whole_transfers
+from diagnose.measure.ranks.compare import _slowest, problems, whole_transfers
 from diagnose.measure.ranks.groups import _following, experts, like_groups, slow_devices
 from diagnose.measure.ranks.lateness import Background, _arrivals, _in_most, _waited_for_alone, late
 from diagnose.measure.ranks.matching import clocks, ends_apart, match
@@ -388,6 +389,43 @@ def test_a_rank_that_is_late_in_one_step_alone_is_spoken_of_where_that_weighs(pa
     }
     member, why = _slowest(members(did), own, (), (1, 0))
     assert (member.rank.rank, "single steps" in why) == ((3, True) if pause > 4 * 500_000 else (1, False))
+
+
+def test_a_capture_that_was_not_cut_into_steps_is_not_the_slowest() -> None:
+    did = [replace(one, step_ns=100_000_000 if one.rank == 2 else 25_000_000) for one in four(None)]
+    own = {
+        rank: OwnTimes(matched=True, shared=(True,), wait=(0,), transfer=(0,), time=(95_000_000 if rank == 2 else 24_000_000,), lost=(0,))
+        for rank in range(4)
+    }
+    every = members(did)
+    uncut = replace(every[2], device=replace(every[2].device, steps=SimpleNamespace(anchor="capture")))
+    assert _slowest(every, own, (), (1, 0))[0].rank.rank == 2
+    assert _slowest((*every[:2], uncut, every[3]), own, (), (1, 0))[0].rank.rank == 1
+
+
+@pytest.mark.parametrize(
+    ("apart", "longer", "size", "said"),
+    [
+        (0, 1.0, 4, ""),
+        (0, 1.0, None, ""),
+        (0, 1.2, 4, "no collective joins ranks 0, 1 to ranks 2, 3, and their steps take 30.0 and 36.0 ms"),
+        (0, 1.2, None, ""),
+        (7_200_000_000_000, 1.0, None, "no collective joins ranks 0, 1 to ranks 2, 3, which were captured 120 minutes apart"),
+    ],
+)
+def test_captures_of_several_runs_are_told(apart: int, longer: float, size: int | None, said: str) -> None:
+    """Two pairs, each with exchanges of its own."""
+    ran = [Ran(start=1_000_000 * number, end=1_000_000 * number + 400_000) for number in range(1, 31)]
+    lanes = [lane(communicator=1 + rank // 2) for rank in range(4)]
+    did = [
+        Did(rank=rank, lanes={lanes[rank]: ran}, started=apart * (rank // 2), step_ns=round(30_000_000 * (longer if rank > 1 else 1)))
+        for rank in range(4)
+    ]
+    windows = SimpleNamespace(anchor="range", every=pl.DataFrame({"index": [0], "start": [0], "end": [30_000_000]}))
+    every = tuple(replace(one, rank=replace(one.rank, world_size=size), device=replace(one.device, steps=windows)) for one in members(did))
+    found = problems(every, size, {}, [split_exchanges(group) for group in match(every, None)[0]])
+    assert [(one.kind, one.ranks) for one in found] == ([("runs", (2, 3))] if said else [])
+    assert said in "".join(one.text for one in found)
 
 
 def test_what_makes_a_rank_late_may_lie_before_its_steps() -> None:
