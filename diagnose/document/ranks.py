@@ -15,7 +15,7 @@ from diagnose.model.vocabulary import CommKind, Status
 
 Grouping = Literal["communicator", "process group", "job", "common ends"]
 Pattern = Literal["always", "mostly", "rotating"]
-LateCause = Literal["slow_gpu", "slow_host", "expert_work", "vision_work", "more_work", "slow_link", "start_skew", "unknown"]
+LateCause = Literal["slow_gpu", "slow_host", "expert_work", "vision_work", "more_work", "slow_link", "unknown"]
 
 
 class StepTime(Struct, frozen=True, kw_only=True):

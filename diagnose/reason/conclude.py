@@ -281,7 +281,7 @@ def _facts(
         **source.facts,
         **run,
         **device_facts(shown, records, knowledge),
-        **rank_facts(ranks, shown.mean_step_ns),
+        **rank_facts(ranks, shown.mean_step_ns, shown.device),
         "ranks_captured": captured,
     }
     if logged is not None:

@@ -79,7 +79,6 @@ LATE_CAUSE = {
     "vision_work": "more images",
     "more_work": "more work",
     "slow_link": "slow link",
-    "start_skew": "began later",
     "unknown": "cause not recorded",
 }
 LATE_LONGER = {"slow_gpu": "compute", "slow_host": "launch-bound"}  # what is longer where a cause lies in no bucket

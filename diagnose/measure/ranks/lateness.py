@@ -440,7 +440,7 @@ def _of_its_stage(entry: Late, entries: Sequence[Late], known: Background) -> La
     By the schedule, with the own times of all stages as they are and as they were without those that are late by the same cause: another
     stage may set the pace then. Where the schedule is not known, or another, nothing is taken off.
     """
-    if entry.rank is None or known.schedule is None or entry.cause == "start_skew":
+    if entry.rank is None or known.schedule is None:
         return entry
     cures: dict[int, int] = {}
     for one in entries:
