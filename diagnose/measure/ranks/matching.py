@@ -142,7 +142,7 @@ _CANDIDATES = 24  # groups that a lane without a name is tried against, the near
 
 @dataclass(frozen=True, kw_only=True)
 class MemberLane:
-    """One member's sequence of exchanges in one group. `rows`: op, start, end, index, bytes, elements, expert_ns in order of start."""
+    """One member's sequence of exchanges in one group. `rows`: op, start, end, index, bytes, elements, expert_ns, held_ns, by start."""
 
     member: Member
     lane: Lane
@@ -160,7 +160,7 @@ class Matched:
 
     `instances`, one row for each member of each instance that all captured members took part in: ordinal, place (index into `parts`), op
     (row of the member's operations), start and end (own clock, with the wall clock of the trace's start), index (the member's own step;
-    null outside), bytes, elements, expert_ns. `seen`: instances that any member shows.
+    null outside), bytes, elements, expert_ns, held_ns. `seen`: instances that any member shows.
     """
 
     kind: str
@@ -457,6 +457,7 @@ def _numbered_instances(part: MemberLane, place: int, shift: int) -> pl.DataFram
         "bytes",
         "elements",
         "expert_ns",
+        "held_ns",
     )
 
 

@@ -638,6 +638,40 @@ def test_the_lateness_goes_round() -> None:
     assert found.wait_ns == 6_000_000
 
 
+@pytest.mark.parametrize("stalled", [True, False])
+def test_waiting_beside_another_micro_batch_is_nothing_to_win(stalled: bool) -> None:
+    """The others wait 0.3 ms in each of ten exchanges, and compute is stalled on all of that, or on the 0.1 ms that they transfer alone."""
+    found = []
+    for rank in range(4):
+        late_one = rank == 3
+        ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(10)]
+        held = 100_000 if late_one or not stalled else 400_000
+        ran = [Ran(start=end - (100_000 if late_one else 400_000), end=end, held_ns=held) for end in ends]
+        starved = 4_000_000 if late_one else 900_000
+        found.append(Did(rank=rank, lanes={lane(communicator=1): ran}, step_ns=30_000_000, blocked_ns=10 * held, starved_ns=starved))
+    assert [(late.rank, late.wait_ns) for late in judged(found)] == ([(3, 3_000_000)] if stalled else [])
+
+
+def test_a_straggler_saves_no_more_than_leads_to_one_that_is_late_by_another_cause() -> None:
+    """Two groups of two: a slow GPU costs its group 3 ms, a slow CPU the other one 1 ms, and a step ends for both at once."""
+    found = []
+    for rank in range(4):
+        ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(10)]
+        by = (300_000, 300_000, 100_000, 100_000)[rank]
+        is_late = rank in (1, 3)
+        ran = [Ran(start=end - 100_000 - (0 if is_late else by), end=end) for end in ends]
+        whole = [Ran(start=end - 100_000 - (200_000 if rank > 1 else 0), end=end) for end in (end + 1_000_000 for end in ends)]
+        waited = (0 if is_late else 10 * by) + (2_000_000 if rank > 1 else 0)
+        shapes = [(str(number), "dense_gemm", 13_000 if rank == 1 else 10_000) for number in range(8)]
+        starved = 5_000_000 if rank == 3 else 900_000
+        lanes = {lane(communicator=1 + rank // 2): ran, lane("data", "all-reduce", "all_reduce", communicator=9): whole}
+        found.append(
+            Did(rank=rank, lanes=lanes, step_ns=30_000_000, blocked_ns=waited, compute_ns=13_000_000, starved_ns=starved, shapes=shapes)
+        )
+    late = {one.rank: (one.cause, one.wait_ns, one.saves_ns) for one in judged(found)}
+    assert late[1] == ("slow_gpu", 3_000_000, 2_000_000)
+
+
 @pytest.mark.parametrize(("elsewhere_ns", "wait_ns"), [(0, 7_600_000), (5_000_000, 3_000_000)])
 def test_waiting_beside_compute_is_nothing_to_win(elsewhere_ns: int, wait_ns: int) -> None:
     """The others wait 20 times 380 µs for rank 1, but of the 8 ms for which transport stalls them another kind takes a part."""
