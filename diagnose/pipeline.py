@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -336,7 +337,18 @@ def _measured(found: Inputs, outcomes: Mapping[int, Measured | InputError], say:
     say("drawing conclusions")
     first = replace(measured[0], ledger=_with_inputs_left_out(measured[0].ledger, refused, found))
     paths = [path for path, outcome in in_order if not isinstance(outcome, InputError)]
-    return with_distinct_ranks(_named_by_files([first, *measured[1:]], paths))
+    return with_distinct_ranks(_named_by_files(_told_apart([first, *measured[1:]], paths), paths))
+
+
+def _told_apart(measured: Sequence[Measured], paths: Sequence[str | Path]) -> list[Measured]:
+    """Inputs of one name in several folders (rank_0/profile.sqlite), under the names of their folders too."""
+    often = Counter(one.provenance.file for one in measured)
+    return [
+        one
+        if often[one.provenance.file] == 1
+        else replace(one, provenance=replace(one.provenance, file=f"{Path(path).parent.name}/{one.provenance.file}"))
+        for one, path in zip(measured, paths, strict=True)
+    ]
 
 
 _RANK = re.compile(r"(?<![a-z])(?<!local[-_.])rank[-_.=]?(\d{1,6})(?!\d)", re.IGNORECASE)

@@ -189,7 +189,7 @@ class Capture(Struct, frozen=True, kw_only=True):
 
 
 class LedgerEntry(Struct, frozen=True, kw_only=True):
-    """One kind of data-quality event, with its count and what it means for the result."""
+    """One kind of data-quality event, with its count and what it means for the result. `files`: of several inputs, who lost data."""
 
     code: str
     severity: str
@@ -198,6 +198,7 @@ class LedgerEntry(Struct, frozen=True, kw_only=True):
     count: int
     meaning: str
     detail: str = ""
+    files: tuple[str, ...] = ()
 
 
 class Fact(Struct, frozen=True, kw_only=True):

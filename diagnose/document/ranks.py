@@ -15,7 +15,7 @@ from diagnose.model.vocabulary import CommKind, Status
 
 Grouping = Literal["communicator", "process group", "job", "common ends"]
 Pattern = Literal["always", "mostly", "rotating"]
-LateCause = Literal["slow_gpu", "slow_host", "expert_work", "vision_work", "more_work", "slow_link", "start_skew", "unknown"]
+LateCause = Literal["slow_gpu", "slow_host", "expert_work", "vision_work", "more_work", "slow_link", "unknown"]
 
 
 class StepTime(Struct, frozen=True, kw_only=True):
@@ -72,9 +72,9 @@ class LikeGroup(Struct, frozen=True, kw_only=True):
 
 
 class RankProblem(Struct, frozen=True, kw_only=True):
-    """Ranks that are missing, given twice, or differ in their steps. `ranks` lists at most 64 of them, `count` says how many there are."""
+    """Ranks of another run, missing, given twice, or with other steps. `ranks` lists at most 64 of them, `count` says how many."""
 
-    kind: Literal["missing", "duplicate", "steps", "failed"]
+    kind: Literal["runs", "missing", "duplicate", "steps", "failed"]
     ranks: tuple[int, ...]
     count: int
     text: str

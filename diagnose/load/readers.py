@@ -115,9 +115,9 @@ def superseded(traces: Sequence[Path]) -> dict[Path, str]:
 
 
 def _scan(folder: Path) -> Inputs:
-    """All traces directly inside a folder."""
+    """All traces directly inside a folder, with what is named like them but empty or damaged: its reading says so."""
     traces: list[Path] = []
-    ignored: list[tuple[str, str]] = []
+    others: dict[Path, str] = {}
     try:
         items = sorted((item for item in folder.iterdir() if not item.name.startswith(".")), key=_natural)
     except OSError as error:
@@ -129,10 +129,14 @@ def _scan(folder: Path) -> Inputs:
             sniff(item)
             traces.append(item)
         except InputError as error:
-            ignored.append((item.name, error.what))
+            others[item] = error.what
     doubles = superseded(traces)
-    ignored += [(path.name, reason) for path, reason in sorted(doubles.items())]
-    return Inputs(traces=tuple(path for path in traces if path not in doubles), ignored=tuple(ignored))
+    endings = {path.suffix for path in traces if path.is_file()} - {""}
+    damaged = {path for path in others if path.suffix in endings and path.is_file()}
+    ignored = [(path.name, reason) for path, reason in (*others.items(), *sorted(doubles.items())) if path not in damaged]
+    return Inputs(
+        traces=tuple(path for path in items if path in damaged or (path in traces and path not in doubles)), ignored=tuple(ignored)
+    )
 
 
 _OF_A_JOB = re.compile(r"^\d+$|(?:rank|node|host|worker|task|proc|gpu)[-_.]?\d+", re.IGNORECASE)

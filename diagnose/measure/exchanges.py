@@ -56,13 +56,13 @@ class Exchanges:
 
     `instances`, in order of start: op (row of the device's operations), lane (index into `lanes`), index (step; null outside the steps),
     start, end, bytes (null where not recorded), elements (that this rank received; null likewise), item (bytes of an element; null where
-    neither the call nor, of a reduction, the kernel's name tells), expert_ns (how long expert GEMMs ran that began before its end, from
+    neither the call nor, of a reduction, the kernel's name tells), expert_ns (how long expert GEMMs ran that began before it, from
     the capture's start, those of several streams together), forward_ns (forward compute of its step that began before it, likewise),
-    phase (null where not told). `shapes`: name, launch (grid and block as text), bucket, kernels, median_ns, work_ns: the costliest
-    compute kernels inside the steps. `stage_waits`: index, warm_up_ns, steady_ns, cool_down_ns (waiting for pipeline transfers), tail_ns
-    (waiting for data-parallel exchanges after the last backward); `has_phases`: whether forward and backward could be told apart, which
-    that split needs. `split_waits`: the same as `stage_waits`, with transfers between two ranks of an unknown group as the pipeline's.
-    `stalls`: lane, ns: how long compute was stalled on the exchanges of a lane, over all steps.
+    phase (null where not told), held_ns (how long compute was stalled on it). `shapes`: name, launch (grid and block as text), bucket,
+    kernels, median_ns, work_ns: the costliest compute kernels inside the steps. `stage_waits`: index, warm_up_ns, steady_ns, cool_down_ns
+    (waiting for pipeline transfers), tail_ns (waiting for data-parallel exchanges after the last backward); `has_phases`: whether forward
+    and backward could be told apart, which that split needs. `split_waits`: the same as `stage_waits`, with transfers between two ranks of
+    an unknown group as the pipeline's.
     """
 
     lanes: tuple[Lane, ...]
@@ -70,7 +70,6 @@ class Exchanges:
     shapes: pl.DataFrame
     stage_waits: pl.DataFrame
     split_waits: pl.DataFrame
-    stalls: pl.DataFrame
     has_phases: bool
 
     def of_split_model(self) -> Exchanges:
@@ -112,11 +111,10 @@ def exchanges(
     waits = _stage_waits(blocking, work, windows, classes, phases)
     return Exchanges(
         lanes=lanes,
-        instances=instances,
+        instances=_with_stalls(instances, blocking),
         shapes=_shapes(inside, trace),
         stage_waits=waits,
         split_waits=waits if unnamed.is_empty() else _stage_waits(blocking, work, windows, classes, phases, unnamed),
-        stalls=_stalls(blocking, instances),
         has_phases=phases["phase"].n_unique() == 2,
     )
 
@@ -151,7 +149,7 @@ def _instances(
     return lanes, placed.with_columns(
         inside.then("index").alias("index"),
         inside.then(_work_before(forward, placed["start"]) - _work_before(forward, placed["_begin"])).alias("forward_ns"),
-        _work_before(gemms, placed["end"]).alias("expert_ns"),
+        _work_before(gemms, placed["start"]).alias("expert_ns"),
     ).select(
         "op", "lane", "index", "start", "end", "bytes", pl.col("elements_out").alias("elements"),
         pl.coalesce("item", "named_item").alias("item"), "expert_ns", "forward_ns", "phase",
@@ -254,10 +252,10 @@ def _shapes(inside: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 # ------------------------------------------------------------------------------------------------ waiting for exchanges
 
 
-def _stalls(pieces: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
-    """lane, ns: blocking by the exchanges of each lane, over all steps. `pieces`: all that blocks (index, start, end, op, producer)."""
-    awaited = pieces.select(pl.col("producer").alias("op"), (pl.col("end") - pl.col("start")).alias("ns"))
-    return awaited.join(instances.select("op", "lane"), on="op").group_by("lane").agg(pl.col("ns").sum()).sort("lane")
+def _with_stalls(instances: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
+    """The instances with held_ns. `pieces`: all that blocks (index, start, end, op, producer)."""
+    held = pieces.group_by(pl.col("producer").alias("op")).agg((pl.col("end") - pl.col("start")).sum().alias("held_ns"))
+    return instances.join(held, on="op", how="left", maintain_order="left").with_columns(pl.col("held_ns").fill_null(0))
 
 
 def _stage_waits(

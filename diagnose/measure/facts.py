@@ -420,11 +420,11 @@ def _shape_share(one: DeviceMeasure, kind: str, shapes: Collection[str]) -> floa
 
 def _gathers_awaited(one: DeviceMeasure, kind: CommKind) -> int | None:
     """How long compute is stalled on all-gathers of one kind, ns per step; None where the name of what it awaits does not tell."""
-    stalls, lanes = one.exchanges.stalls, one.exchanges.lanes
-    if any(lanes[lane].operation == OTHER.id for lane in stalls.filter(pl.col("lane").is_in(one.exchanges.lanes_of(kind)))["lane"]):
+    awaited = one.exchanges.instances.filter(pl.col("held_ns") > 0)
+    if any(one.exchanges.lanes[lane].operation == OTHER.id for lane in set(awaited["lane"]) & set(one.exchanges.lanes_of(kind))):
         return None
-    gathers = stalls.filter(pl.col("lane").is_in(one.exchanges.lanes_of(kind, ("all_gather",))))
-    return int(gathers["ns"].sum()) // max(one.budget.per_step.height, 1)
+    gathers = awaited.filter(pl.col("lane").is_in(one.exchanges.lanes_of(kind, ("all_gather",))))
+    return int(gathers["held_ns"].sum()) // max(one.budget.per_step.height, 1)
 
 
 def _narrow_share(one: DeviceMeasure) -> float | None:

@@ -119,6 +119,7 @@ def conclude(
                 count=entry.count,
                 meaning=CODES[entry.code].meaning,
                 detail=entry.detail,
+                files=_losers(measured, entry.code),
             )
             for entry in ledger.folded().entries
         ),
@@ -144,6 +145,13 @@ def conclude(
         split=tuple(split(one) for one in devices),
         kernels=tuple(kernels(one) for one in _with_kernels(devices, shown)),
     )
+
+
+def _losers(measured: Sequence[Measured], code: str) -> tuple[str, ...]:
+    """Of several inputs those that lost data in this way; an input that was refused is told by its entry."""
+    if len(measured) == 1 or CODES[code].severity != "data_loss" or code == "refused_input":
+        return ()
+    return tuple(part.provenance.file for part in measured if any(entry.code == code for entry in part.ledger.entries))
 
 
 def _length(typical: Mapping[str, Fact]) -> int | None:
@@ -273,7 +281,7 @@ def _facts(
         **source.facts,
         **run,
         **device_facts(shown, records, knowledge),
-        **rank_facts(ranks, shown.mean_step_ns),
+        **rank_facts(ranks, shown.mean_step_ns, shown.device),
         "ranks_captured": captured,
     }
     if logged is not None:

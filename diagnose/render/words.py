@@ -79,11 +79,10 @@ LATE_CAUSE = {
     "vision_work": "more images",
     "more_work": "more work",
     "slow_link": "slow link",
-    "start_skew": "began later",
     "unknown": "cause not recorded",
 }
 LATE_LONGER = {"slow_gpu": "compute", "slow_host": "launch-bound"}  # what is longer where a cause lies in no bucket
-RANK_PROBLEM = {"missing": "missing", "duplicate": "given twice", "steps": "other steps", "failed": "failed"}
+RANK_PROBLEM = {"runs": "of another run", "missing": "missing", "duplicate": "given twice", "steps": "other steps", "failed": "failed"}
 LIKE_GROUP_BY = {"job": "the job's parallel sizes", "fingerprint": "what the ranks run"}
 MATCHED_BY = {
     "communicator": "communicator",

@@ -135,6 +135,14 @@ def test_a_folder_is_read_in_natural_order_and_says_what_it_leaves_out(tmp_path:
     assert "text file" in found.ignored[0][1]
 
 
+def test_an_empty_file_that_is_named_like_the_traces_of_its_folder_is_a_lost_one(tmp_path: Path) -> None:
+    for name, content in (("rank0.json", TRACE), ("rank1.json", b""), ("rank2.json", bytes(40)), ("notes.txt", b""), ("x.sqlite", b"")):
+        write(tmp_path / name, content)
+    found = expand([tmp_path])
+    assert [path.name for path in found.traces] == ["rank0.json", "rank1.json", "rank2.json"]
+    assert [name for name, _ in found.ignored] == ["notes.txt", "x.sqlite"]
+
+
 def test_a_report_and_its_exports_are_one_trace(tmp_path: Path) -> None:
     report = write(tmp_path / "run.nsys-rep", b"NVIDIA Tegra Profiler Report 1.\n")
     export = sqlite(tmp_path / "run.sqlite")

@@ -103,6 +103,26 @@ def test_ranks_of_jobs_of_different_sizes_are_told(tmp_path: Path) -> None:
     assert any("several jobs, with 8 and 16 ranks" in text for text in lost.remarks(diagnose([first, second])))
 
 
+def test_of_several_captures_the_damaged_one_is_named(tmp_path: Path) -> None:
+    first, second = write(tmp_path, "a", rank=0), write(tmp_path, "b", rank=1)
+    second.write_bytes(second.read_bytes()[:-40])
+    empty = tmp_path / "c.json"
+    empty.write_bytes(b"")
+    (cut,) = (entry for entry in diagnose([first, second]).ledger if entry.code == "cut_file")
+    assert cut.files == ("b.json",)
+    assert "Data was lost: the file ends before its content does (b.json); see --section ledger." in lost.remarks(diagnose([first, second]))
+    second.unlink()
+    assert "Data was lost: c.json is an empty file; see --section ledger." in lost.remarks(diagnose([tmp_path]))
+    assert lost.named("abcde") == "a, b, c and 2 more"
+
+
+def test_inputs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    for rank in range(2):
+        (tmp_path / f"rank{rank}").mkdir()
+    found = diagnose([write(tmp_path, f"rank{rank}/profile", rank=rank) for rank in range(2)])
+    assert [file for _, _, file in ranks(found)] == ["rank0/profile.json", "rank1/profile.json"]
+
+
 def test_a_folder_is_all_of_its_traces(tmp_path: Path) -> None:
     for name in "ab":
         write(tmp_path, name, rank=ord(name))

@@ -16,8 +16,10 @@ from diagnose.document.device import Spread
 from diagnose.document.ranks import Late, RankProblem, Ranks, RankSurvey, StartSkew, StepTime
 from diagnose.job import Job
 from diagnose.knowledge.buckets import Buckets
+from diagnose.knowledge.templates import enumerated
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.ranks import transfers
+from diagnose.measure.ranks.facts import rank_list
 from diagnose.measure.ranks.groups import experts, like_groups, pipeline, slow_devices, tails
 from diagnose.measure.ranks.lateness import Background, late
 from diagnose.measure.ranks.matching import Clocks, aligned, ends_apart
@@ -31,6 +33,8 @@ LISTED = 64  # ranks that a problem lists
 SKEW_SHARE = 0.02  # of the step: a window that begins less early or late is not skewed; this project's choice
 SKEW_NS = 1_000_000  # likewise
 TOGETHER = 0.2  # of the skew: windows whose ends differ by less end together; this project's choice
+APART_NS = 60_000_000_000  # clocks of one cluster do not differ by so much; this project's choice
+UNLIKE = 0.1  # of the step: ranks of one job, which its collectives keep in step, differ by less; this project's choice
 
 
 def surveyed(member: Member, group: str, stage: int | None, own: OwnTimes, skew_ns: int | None) -> RankSurvey:
@@ -77,10 +81,15 @@ def _collectives(member: Member) -> dict[str, int]:
 # ------------------------------------------------------------------------------------------------ problems
 
 
-def problems(members: Sequence[Member], world: int | None, claimed: Mapping[int, int]) -> tuple[RankProblem, ...]:
-    """Ranks missing, given twice, or with other steps. `claimed`: how many inputs said to be that rank, before they were told apart."""
+def problems(
+    members: Sequence[Member], world: int | None, claimed: Mapping[int, int], every: Sequence[Transfers]
+) -> tuple[RankProblem, ...]:
+    """Ranks of other runs, missing, given twice, or with other steps.
+
+    `claimed`: how many inputs said to be that rank, before they were told apart.
+    """
     captured = sorted({member.rank.rank for member in members})
-    found = []
+    found = _runs(members, every)
     twice = tuple(rank for rank, number in sorted(claimed.items()) if number > 1)
     if world is not None and (absent := [rank for rank in range(world) if rank not in set(captured)]):
         text = f"{len(absent)} of {world} ranks were not captured; nothing here speaks of them."
@@ -91,6 +100,60 @@ def problems(members: Sequence[Member], world: int | None, claimed: Mapping[int,
         )
         found.append(RankProblem(kind="duplicate", ranks=twice[:LISTED], count=len(twice), text=text))
     return (*found, *_uneven(members))
+
+
+def _runs(members: Sequence[Member], every: Sequence[Transfers]) -> list[RankProblem]:
+    """Captures that can't be of one run: of jobs of other sizes, or that no matched exchange joins, of other times or other steps."""
+    sizes = sorted({member.rank.world_size for member in members if member.rank.world_size})
+    first, *others = _joined(members, every)
+    if len(sizes) > 1:
+        of, why = "jobs", f", with {enumerated([f'{size:,}' for size in sizes])} ranks by what they tell"
+    elif apart := next(((other, words) for other in others if (words := _unlike(first, other, told=bool(sizes)))), None):
+        others, (of, why) = (
+            [apart[0]],
+            ("runs or of other steps", f": no collective joins {_these(first)} to {_these(apart[0])}, {apart[1]}"),
+        )
+    else:
+        return []
+    ranks = tuple(member.rank.rank for own in others for member in own)
+    text = f"The captures are of several {of}{why}: what is said of all ranks together is wrong. Give those of one."
+    return [RankProblem(kind="runs", ranks=ranks[:LISTED], count=len(ranks), text=text)]
+
+
+def _joined(members: Sequence[Member], every: Sequence[Transfers]) -> list[list[Member]]:
+    """Members that matched exchanges join, directly or through others: the sets, in order of their first."""
+    of = {member.place: member.place for member in members}
+    for found in every:
+        sets = {of[part.member.place] for part in found.group.parts}
+        of = {place: min(sets) if own in sets else own for place, own in of.items()}
+    joined: dict[int, list[Member]] = defaultdict(list)
+    for member in members:
+        joined[of[member.place]].append(member)
+    return list(joined.values())
+
+
+def _unlike(one: Sequence[Member], other: Sequence[Member], *, told: bool) -> str:
+    """How two sets of ranks differ as those of one job can't; empty where they do not. `told`: captures say how many ranks the job has."""
+    spans = [span for own in (one, other) if (span := _time(own))]
+    gap = max(spans[1][0] - spans[0][1], spans[0][0] - spans[1][1]) if len(spans) == 2 else 0
+    if gap > APART_NS:
+        return f"which were captured {gap / 60e9:,.0f} minutes apart"
+    steps = [median_low([member.median.window_ns for member in own]) for own in (one, other)]
+    alike = not told or min(len(one), len(other)) == 1 or max(steps) <= (1 + UNLIKE) * min(steps)
+    return "" if alike else f"and their steps take {steps[0] / 1e6:.1f} and {steps[1] / 1e6:.1f} ms"
+
+
+def _time(members: Sequence[Member]) -> tuple[int, int] | None:
+    """From when to when the members' steps last by the wall clock; None where it is not known of all."""
+    if any(member.rank.start_unix_ns is None for member in members):
+        return None
+    steps = [member.device.steps.every.select(pl.col("start", "end") + member.start_unix_ns) for member in members]
+    return min(own["start"][0] for own in steps), max(own["end"][-1] for own in steps)
+
+
+def _these(members: Sequence[Member]) -> str:
+    """`ranks 0, 1, 2`."""
+    return f"rank{'s' if len(members) > 1 else ''} {rank_list([member.rank.rank for member in members])}"
 
 
 def _uneven(members: Sequence[Member]) -> list[RankProblem]:
@@ -214,7 +277,7 @@ def compare(
             captured=captured,
             slowest=slowest.rank.rank,
             chosen=chosen,
-            problems=problems(members, world, claimed),
+            problems=problems(members, world, claimed, every),
             groups=groups,
             survey=tuple(
                 surveyed(member, group_of[member.place], stage_of.get(member.rank.rank), own[member.place], skewed.get(member.place))
@@ -253,18 +316,19 @@ def _slowest(
             central,
             f"rank {central.rank.rank} is the one in the middle by step time; no collective between ranks shows the slowest path",
         )
-    times = {member.place: own[member.place].median_ns for member in members}
+    in_steps = [member for member in members if member.device.steps.anchor != "capture"]  # a capture that was not cut is no step
+    times = {member.place: own[member.place].median_ns for member in in_steps or members}
     behind = [entry.rank for entry in lateness if entry.rank is not None]
     if behind:
         member = next(one for one in members if one.rank.rank == behind[0])
         return member, f"rank {member.rank.rank} is the slowest path: the ranks of its collectives wait for it"
     step = central.median.window_ns
-    waits = {place: one.wait_ns for place, one in own.items()}
+    waits = {place: own[place].wait_ns for place in times}
     place, above = _longest(times)
     if above > SLOWEST * step:
         why = "it waits least for others" if waits[place] == min(waits.values()) else "its time without waiting for others is the longest"
         return members[place], f"rank {members[place].rank.rank} is the slowest path: {why}"
-    place, above = _longest({place: one.mean_ns for place, one in own.items()})
+    place, above = _longest({place: own[place].mean_ns for place in times})
     if above > SLOWEST * step:
         why = "single steps, in which the others wait for it, make its time without waiting the longest on average"
         return members[place], f"rank {members[place].rank.rank} is the slowest path: {why}"

@@ -108,11 +108,11 @@ _LISTED = 8  # ranks that a text names before it counts the rest
 _FROM_LATENESS = ("straggler_rank", "straggler_with", "straggler_cause", "straggler_bucket", "straggler_longer_ns")
 
 
-def rank_facts(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
-    """All facts of scope ranks; shares are of `step_ns`, the step that the verdict speaks of."""
+def rank_facts(ranks: Ranks | None, step_ns: int, device: int = 0) -> dict[str, FactValue]:
+    """All facts of scope ranks; shares are of `step_ns`, the step that the verdict speaks of; `device` is that of its rank."""
     tail = _mean([one.tail_ns for one in ranks.tail]) if ranks else None  # waiting for data-parallel exchanges at the end of a step
     return {
-        **_matched(ranks, step_ns),
+        **_matched(ranks, step_ns, device),
         **_straggler(ranks, step_ns),
         **_rotating(ranks, step_ns),
         **_start_skew(ranks),
@@ -149,7 +149,7 @@ def rank_list(ranks: Sequence[int]) -> str:
 # --- matched exchanges ------------------------------------------------------------------------------------------------
 
 
-def _matched(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
+def _matched(ranks: Ranks | None, step_ns: int, device: int) -> dict[str, FactValue]:
     """How many exchanges were matched, and how their time splits into transfer and waiting for others."""
     survey = ranks.survey if ranks else ()
     exchanges = ranks.exchanges if ranks else ()
@@ -159,7 +159,7 @@ def _matched(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
     transfer = _mean([one.transfer_ns for one in survey if one.transfer_ns is not None])
     bubble = sum(part.wait_ns for one in exchanges if one.kind == "pipeline" or _between_stages(one, survey) for part in one.waits)
     pipeline = min(round(bubble / len(waits)), wait) if wait is not None else None
-    own = next((one for one in survey if ranks is not None and one.rank == ranks.slowest), None)
+    own = next((one for one in survey if ranks is not None and (one.rank, one.device) == (ranks.slowest, device)), None)
     return {
         "own_wait_ns": own.wait_ns if own is not None else None,
         "own_transfer_ns": own.transfer_ns if own is not None else None,
@@ -215,9 +215,9 @@ def _nobody(ranks: Ranks | None) -> int | None:
 
 
 def the_straggler(ranks: Ranks | None) -> Late | None:
-    """The rank that always or mostly comes last and costs most; one that only began late speaks where there is no other."""
+    """The rank that always or mostly comes last and costs most."""
     found = [one for one in (ranks.late if ranks else ()) if one.pattern != "rotating" and one.rank is not None]
-    return min(found, key=lambda one: (one.cause == "start_skew", -one.wait_ns, one.rank or 0), default=None)
+    return min(found, key=lambda one: (-one.wait_ns, one.rank or 0), default=None)
 
 
 # This project's choice, of what the straggler costs: others that are late by the same cause and cost as much are named with it.

@@ -38,12 +38,14 @@ TOGETHER = 0.1  # of the longest wait in an exchange: who waits less than that c
 class _Blame:
     """Waiting in one set of ranks: per step by who came last (by place), how often each did, and in which kinds.
 
-    `near`: how often each came last or as late as the last. Of several that come late together the waiting is behind the one that does so
+    `held`: by a member's place, how long waiting in these exchanges may have held its compute up, ns per step. `near`: how often each came
+    last or as late as the last. Of several that come late together the waiting is behind the one that does so
     most often.
     """
 
     members: tuple[Member, ...]
     behind: Mapping[int, int]  # by a member's place: mean wait of the others per step
+    held: Mapping[int, int]
     lasts: Mapping[int, int]
     near: Mapping[int, int]
     noticed: int
@@ -107,14 +109,17 @@ def _blames(every: Sequence[Transfers]) -> Iterator[_Blame]:
         sets[tuple(part.member.place for part in found.group.parts)].append(found)
     for _, group in sorted(sets.items()):
         members = tuple(part.member for part in group[0].group.parts)
-        behind, lasts, near = _behind(group, members)
+        held = _held_up(group, members)
+        behind, lasts, near = _behind(group, members, held)
         costly = sorted(group, key=lambda one: -int(one.rows["wait"].sum()))
         kinds = tuple(dict.fromkeys(kind for one in costly for kind in COMM_KINDS if kind == one.group.kind and one.rows["last"].any()))
-        yield _Blame(members=members, behind=behind, lasts=lasts, near=near, noticed=sum(lasts.values()), kinds=kinds)
+        yield _Blame(members=members, behind=behind, held=held, lasts=lasts, near=near, noticed=sum(lasts.values()), kinds=kinds)
 
 
-def _behind(group: Sequence[Transfers], members: tuple[Member, ...]) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
-    """By member: how long the others wait (mean ns per step, at most what transport held them up), how often it came last, or nearly."""
+def _behind(
+    group: Sequence[Transfers], members: tuple[Member, ...], held_up: Mapping[int, int]
+) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
+    """By member: how long the others wait (mean ns per step, at most what that held them up), how often it came last, or nearly."""
     table = pl.concat(
         [
             one.rows.select("ordinal", "place", "index", "wait", "last").with_columns(pl.lit(number).alias("lane"))
@@ -135,12 +140,10 @@ def _behind(group: Sequence[Transfers], members: tuple[Member, ...]) -> tuple[di
         .agg(pl.col("wait").sum() // (len(members) - 1))
     )
     steps = max(1.0, *_steps_matched(group, table))
-    kinds = {one.group.kind for one in group}
-    held_up = [_held_up(member, kinds) for member in members]
     behind = dict.fromkeys((member.place for member in members), 0)
     for culprit, waited in costs.group_by("culprit").agg(pl.col("wait").sum()).iter_rows():
-        held = median_low([*held_up[:culprit], *held_up[culprit + 1 :]])
-        behind[members[culprit].place] = min(int(waited / steps), held)
+        late = members[culprit].place
+        behind[late] = min(int(waited / steps), median_low([ns for place, ns in held_up.items() if place != late]))
     lasts, near = (
         {member.place: counts.get(place, 0) for place, member in enumerate(members)}
         for counts in (dict(frame.group_by("place").len().iter_rows()) for frame in (table.filter("last"), nearly))
@@ -148,15 +151,22 @@ def _behind(group: Sequence[Transfers], members: tuple[Member, ...]) -> tuple[di
     return behind, lasts, near
 
 
-def _held_up(member: Member, kinds: Collection[str]) -> int:
-    """How long exchanges of these kinds may have held its compute up, ns per step: all transport less what surely other kinds did.
+def _held_up(group: Sequence[Transfers], members: Sequence[Member]) -> dict[int, int]:
+    """By member: how long waiting in a set's exchanges may have held its compute up, ns per step.
 
-    Waiting beside compute costs nothing: a reduction of gradients that overlaps backward waits there for the late rank, too.
+    That is all transport less what surely other kinds did, and less the transfer that it was stalled on here. Waiting beside compute costs
+    nothing: a reduction of gradients that overlaps backward, or an exchange beside another micro-batch, waits there for the late rank, too.
     """
+    kinds = {one.group.kind for one in group}
+    return {member.place: _stalled(member, kinds, [one.moving.get(place, 0) for one in group]) for place, member in enumerate(members)}
+
+
+def _stalled(member: Member, kinds: Collection[str], moving: Sequence[int]) -> int:
+    """The same of one member; `moving`: the transfer of each of the set's groups that it was stalled on, ns over all steps."""
     rows = member.device.listed.blocking
     others: int = sum(row["blocking_ns"] for row in rows if row["role"] == "transport" and row["kind"] not in {*kinds, None})
     inferred = step_median(member.device.budget.per_step["blocking_inferred_ns"])  # of which kind, that may be wrong
-    return max(0, member.median.blocking_transport_ns - max(0, others - inferred))
+    return max(0, member.median.blocking_transport_ns - max(0, others - inferred) - sum(moving) // len(member.steps))
 
 
 def _steps_matched(group: Sequence[Transfers], table: pl.DataFrame) -> Iterator[float]:
@@ -198,7 +208,7 @@ def _straggler(blame: _Blame, culprit: int, total: int, arrivals: _Arrivals, kno
     fellows = {one.place for one in others if culprit in known.slow and one.place in known.slow} | {one.place for one in with_it}
     late_ones = {culprit, *fellows} if len(fellows) < len(others) else {culprit}
     waited = sum(blame.behind[place] for place in late_ones) * len(others) // (len(blame.members) - len(late_ones))
-    held = median_low([_held_up(one, blame.kinds) for one in blame.members if one.place not in late_ones])
+    held = median_low([ns for place, ns in blame.held.items() if place not in late_ones])
     wait = min(waited, held, _waited_for_alone(arrivals, late_ones))
     pattern: Pattern = "always" if share >= ALWAYS else "mostly"
     cause, bucket, longer, words = _cause(member, others, blame.behind[culprit], known)
@@ -344,10 +354,10 @@ def _in_turn(blame: _Blame, members: Sequence[Member], total: int, known: Backgr
     """The entry for a set of ranks of which another is late each time, and costs the others `total`; none where that is little.
 
     `members`: those among which work may fall unevenly; with `shown` there is no entry unless it does. Evened out, the step is as long as
-    the mean of what all do themselves, so no more than the mean of what transport holds them up is won; and of what the others wait for the
+    the mean of what all do themselves, so no more than the mean of what waiting holds them up is won; and of what the others wait for the
     longest its own share of the evened work is none of it.
     """
-    total = min(total, int(fmean(step.blocking_transport_ns for member in blame.members for step in member.steps)))
+    total = min(total, int(fmean(blame.held.values())))
     if total < WORTH_ROTATING * median_low([member.median.window_ns for member in blame.members]):
         return
     ranks = tuple(one.rank.rank for one in blame.members)
@@ -438,9 +448,10 @@ def _of_its_stage(entry: Late, entries: Sequence[Late], known: Background) -> La
     """The entry with what the step could win of a straggler in one pipeline stage.
 
     By the schedule, with the own times of all stages as they are and as they were without those that are late by the same cause: another
-    stage may set the pace then. Where the schedule is not known, or another, nothing is taken off.
+    stage may set the pace then. Where the schedule is not known, or another, nothing is taken off. Without stages ranks that are late by
+    another cause set the pace: no step is shorter than their own time.
     """
-    if entry.rank is None or known.schedule is None or entry.cause == "start_skew":
+    if entry.rank is None:
         return entry
     cures: dict[int, int] = {}
     for one in entries:
@@ -449,6 +460,11 @@ def _of_its_stage(entry: Late, entries: Sequence[Late], known: Background) -> La
     own = {member.rank.rank: known.own[member.place].median_ns for member in known.members}
     cured = {rank: ns - cures.get(rank, 0) for rank, ns in own.items()}
     late_ones = {rank for one in entries if one.rank is not None for rank in (one.rank, *one.alike)}
+    if known.schedule is None:
+        step = median_low([member.median.window_ns for member in known.members])
+        left = max((own[rank] for rank in late_ones - cures.keys()), default=0)
+        cost = entry.wait_ns if entry.saves_ns is None else entry.saves_ns
+        return structs.replace(entry, saves_ns=max(0, step - left)) if step - left < cost else entry
     now = known.schedule.paces(own, late_ones)
     saves = None if known.schedule.contradicted(now) else known.schedule.saves(now, known.schedule.paces(cured, late_ones))
     return entry if saves is None else structs.replace(entry, saves_ns=min(saves, sum(cures.values())))

@@ -142,7 +142,7 @@ _CANDIDATES = 24  # groups that a lane without a name is tried against, the near
 
 @dataclass(frozen=True, kw_only=True)
 class MemberLane:
-    """One member's sequence of exchanges in one group. `rows`: op, start, end, index, bytes, elements, expert_ns in order of start."""
+    """One member's sequence of exchanges in one group. `rows`: op, start, end, index, bytes, elements, expert_ns, held_ns, by start."""
 
     member: Member
     lane: Lane
@@ -160,7 +160,7 @@ class Matched:
 
     `instances`, one row for each member of each instance that all captured members took part in: ordinal, place (index into `parts`), op
     (row of the member's operations), start and end (own clock, with the wall clock of the trace's start), index (the member's own step;
-    null outside), bytes, elements, expert_ns. `seen`: instances that any member shows.
+    null outside), bytes, elements, expert_ns, held_ns. `seen`: instances that any member shows.
     """
 
     kind: str
@@ -373,16 +373,15 @@ def _matched(parts: Sequence[MemberLane], clocks: Mapping[int, tuple[int, int]],
         found = _beside_a_mate(parts, courses, fits, place) or _fit_of(parts, courses, reference, place, clocks)
         if found is not None:
             fits[place] = found
-    inside = [(place, parts[place]) for place in sorted(fits)]
-    left = [Unmatched(part=part, why=NO_FIT) for place, part in enumerate(parts) if place not in fits]
+    together = _of_common_instances({place: (one.shift, len(courses[place].ends)) for place, one in fits.items()})
+    inside = [(place, parts[place]) for place in together]
+    left = [Unmatched(part=part, why=NO_FIT) for place, part in enumerate(parts) if place not in together]
     if len(inside) < 2:
         why = ALONE if len(parts) == 1 else NO_FIT
         return None, [*left, *(Unmatched(part=part, why=why) for _, part in inside)]
     kept = tuple(part for _, part in inside)
     table = pl.concat([_numbered_instances(part, number, fits[place].shift) for number, (place, part) in enumerate(inside)])
     complete = table.group_by("ordinal").len().filter(pl.col("len") == len(kept)).select("ordinal")
-    if complete.is_empty():  # each fits the longest of them, and no exchange is one of all
-        return None, [*left, *(Unmatched(part=part, why=NO_FIT) for part in kept)]
     lane = kept[0].lane
     told = members_told(lane)
     return (
@@ -400,6 +399,14 @@ def _matched(parts: Sequence[MemberLane], clocks: Mapping[int, tuple[int, int]],
         ),
         left,
     )
+
+
+def _of_common_instances(spans: Mapping[int, tuple[int, int]]) -> list[int]:
+    """The members that have instances in common, those aside that hold fewest until there are some. `spans`: first ordinal, number."""
+    kept = dict(spans)
+    while len(kept) > 1 and max(first for first, _ in kept.values()) >= min(first + number for first, number in kept.values()):
+        del kept[min(kept, key=lambda place: (kept[place][1], place))]
+    return sorted(kept)
 
 
 def _beside_a_mate(parts: Sequence[MemberLane], courses: Sequence[Course], fits: Mapping[int, Fit], place: int) -> Fit | None:
@@ -450,6 +457,7 @@ def _numbered_instances(part: MemberLane, place: int, shift: int) -> pl.DataFram
         "bytes",
         "elements",
         "expert_ns",
+        "held_ns",
     )
 
 

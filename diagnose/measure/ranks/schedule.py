@@ -52,15 +52,15 @@ class Schedule:
     def paces(self, own: Mapping[int, int], late: Collection[int]) -> dict[int, int]:
         """By stage, what its step takes (ns) by its ranks' own times: the middle one's, or that of a late rank where it is longer.
 
-        A stage's exchanges and reductions wait for its late ranks. Of others a longer own time is waiting that no exchange showed.
+        A stage's exchanges and reductions wait for its late ranks. Of others a longer own time is waiting that no exchange showed. Stages
+        of which no rank was captured are taken to be like the middle one of the others.
         """
         mates: dict[int, list[int]] = defaultdict(list)
         for rank in own.keys() & self.of.keys():
             mates[self.of[rank]].append(rank)
-        return {
-            stage: max(median_low([own[rank] for rank in ranks]), *(own[rank] for rank in ranks if rank in late), 0)
-            for stage, ranks in mates.items()
-        }
+        middle = {stage: median_low([own[rank] for rank in ranks]) for stage, ranks in mates.items()}
+        told = {stage: max(middle[stage], *(own[rank] for rank in ranks if rank in late), 0) for stage, ranks in mates.items()}
+        return {stage: told.get(stage, median_low(middle.values())) for stage in range(self.count)} if told else {}
 
     def lasts(self, work: Mapping[int, int]) -> int | None:
         """How long a step takes (ns) by the work of each stage per step (ns), transfers left aside; None unless all stages are told."""

@@ -27,9 +27,10 @@ _NOT_ALL = "no bandwidth: not all members were captured, so that the transfer ti
 class Transfers:
     """One matched group with its times.
 
-    `rows`: those of its instances, with duration, transfer and wait in ns, and last (bool): this member came last, and another waited
-    noticeably. `sums`: by (place in the group, step of that member): transfer and wait. `lasts`: by place, how often it came last.
-    `covered`: by (place, that member's step), how many of its instances are matched, and how many there are.
+    `rows`: those of its instances, with duration, transfer and wait in ns, moving (of the transfer what compute was stalled on), and last
+    (bool): this member came last, and another waited noticeably. `sums`: by (place in the group, step of that member): transfer and wait.
+    `lasts`: by place, how often it came last. `covered`: by (place, that member's step), how many of its instances are matched, and how
+    many there are.
     """
 
     group: Matched
@@ -46,6 +47,12 @@ class Transfers:
             held, every = sums.get(place, (0, 0))
             sums[place] = held + matched, every + number
         return sums
+
+    @cached_property
+    def moving(self) -> Mapping[int, int]:
+        """By place: transfer that the member's compute was stalled on, ns over all its steps."""
+        inside = self.rows.filter(pl.col("index").is_not_null())
+        return dict(inside.group_by("place").agg(pl.col("moving").sum()).iter_rows())
 
     @cached_property
     def by_member(self) -> pl.DataFrame:
@@ -72,7 +79,9 @@ def split_exchanges(group: Matched, ahead: Sequence[int] | None = None) -> Trans
         moved = pl.col("place").replace_strict(dict(enumerate(ahead)), return_dtype=pl.Int64)
         since = (pl.col("start") - moved).max().over("ordinal")  # the last has come
         rows = rows.with_columns((pl.col("end") - moved - since).clip(0, pl.col("duration")).alias("transfer"))
-    rows = rows.with_columns((pl.col("duration") - pl.col("transfer")).alias("wait"))
+    rows = rows.with_columns(
+        (pl.col("duration") - pl.col("transfer")).alias("wait"), pl.min_horizontal("held_ns", "transfer").alias("moving")
+    )
     least = (pl.col("transfer").min().over("ordinal") * NOTICEABLE_SHARE).cast(pl.Int64)
     noticed = pl.col("wait").max().over("ordinal") > pl.max_horizontal(pl.lit(NOTICEABLE_NS), least)
     first_of_last = pl.col("place").filter(pl.col("wait") == pl.col("wait").min()).first().over("ordinal") == pl.col("place")
@@ -177,7 +186,8 @@ class OwnTimes:
     """One member's waiting, transfer and own time by step. `matched`: some of its exchanges were.
 
     Own time is the step less the waiting for others: for other pipeline stages, and in matched exchanges as far as that can have held
-    compute up; `lost` is that waiting. `shared`: the steps that all captures of its exchanges hold; of others nothing is known of waiting.
+    compute up, which their transfer did too; `lost` is that waiting. `shared`: the steps that all captures of its exchanges hold; of others
+    nothing is known of waiting.
     """
 
     matched: bool
@@ -223,10 +233,15 @@ def own_times(members: Sequence[Member], every: Sequence[Transfers]) -> Mapping[
     ]
     waited = unions(rows, "start", "middle")
     moved = unions(rows, "middle", "end")
+    stalling: Counter[tuple[int, int]] = Counter()
+    for found in every:
+        held = found.by_member.filter(pl.col("index").is_not_null()).group_by("member", "index").agg(pl.col("moving").sum())
+        stalling.update({(member, index): ns for member, index, ns in held.iter_rows()})
     matched = {part.member.place for found in every for part in found.group.parts}
     shared = _shared_steps(every)
     return {
-        member.place: _own_times(member, waited, moved, shared.get(member.place, {}), matched=member.place in matched) for member in members
+        member.place: _own_times(member, waited, moved, stalling, shared.get(member.place, {}), matched=member.place in matched)
+        for member in members
     }
 
 
@@ -256,16 +271,20 @@ def _own_times(
     member: Member,
     waited: Mapping[tuple[int, int], int],
     moved: Mapping[tuple[int, int], int],
+    stalling: Mapping[tuple[int, int], int],
     shared: Mapping[int, bool],
     *,
     matched: bool,
 ) -> OwnTimes:
-    """`waited` and `moved`: waiting and transfer (ns) by member's place and step; `shared`: by step. All are where none is."""
+    """`waited`, `moved`, `stalling`: waiting, transfer, and what of it compute was stalled on (ns), by member's place and step.
+
+    `shared`: by step; all are where none is.
+    """
     steps = [step.index or 0 for step in member.steps]
     wait = tuple(waited.get((member.place, step), 0) for step in steps)
     lost = tuple(
-        bubble + min(ns, max(0, step.blocking_transport_ns - bubble))
-        for step, bubble, ns in zip(member.steps, member.bubble, wait, strict=True)
+        bubble + min(ns, max(0, step.blocking_transport_ns - bubble - stalling.get((member.place, index), 0)))
+        for step, index, bubble, ns in zip(member.steps, steps, member.bubble, wait, strict=True)
     )
     held = tuple(shared.get(step, True) for step in steps)
     return OwnTimes(

@@ -25,6 +25,7 @@ class Ran:
     elements: int | None = None
     expert_ns: int = 0
     phase: str | None = None
+    held_ns: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +78,7 @@ def _member(place: int, did: Did) -> Member:
             "elements": ran.elements,
             "expert_ns": ran.expert_ns,
             "phase": ran.phase,
+            "held_ns": ran.held_ns,
         }
         for number, one in enumerate(lanes)
         for ran in did.lanes[one]
@@ -90,12 +92,12 @@ def _member(place: int, did: Did) -> Member:
         "elements": pl.Int64,
         "expert_ns": pl.Int64,
         "phase": pl.String,
+        "held_ns": pl.Int64,
     }
     waits = {"index": range(did.steps), "warm_up_ns": did.bubble_ns, "steady_ns": 0, "cool_down_ns": 0, "tail_ns": 0}
     exchanges = Exchanges(
         lanes=lanes,
         instances=pl.DataFrame(rows, schema=schema).sort("start", "end").with_row_index("op"),
-        stalls=pl.DataFrame(schema={"lane": pl.Int64, "ns": pl.Int64}),
         shapes=pl.DataFrame(
             [(name, "1,1,1,128,1,1", bucket, 10, ns, ns * 10) for name, bucket, ns in did.shapes], schema=SHAPES, orient="row"
         ),

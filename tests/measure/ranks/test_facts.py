@@ -61,6 +61,12 @@ def test_even_ranks() -> None:
     }  # fmt: skip
 
 
+def test_waiting_of_the_rank_of_the_verdict_is_that_of_its_device() -> None:
+    both = (survey(0), structs.replace(survey(0, wait=7_000_000), device=1))
+    found = structs.replace(ranks(survey=both), slowest=0)
+    assert [rank_facts(found, STEP, device)["own_wait_ns"] for device in (0, 1, 2)] == [4_000_000, 7_000_000, None]
+
+
 def test_types_are_those_of_the_units() -> None:
     kinds = {"ns": int, "count": int, "share": float, "text": str, "bool": bool}
     full = ranks(late=(late(3, 20_000_000), late(None, 1_000, pattern="rotating")), experts=(experts((0, 1), 5),), pipeline=PIPELINE)
@@ -130,12 +136,11 @@ def test_the_costliest_straggler_speaks() -> None:
     }  # fmt: skip
 
 
-def test_a_late_start_speaks_only_alone_and_where_ranks_take_turns_nobody_does() -> None:
-    began_late, slow = late(1, 50_000_000, cause="start_skew"), late(2, 5_000_000)
-    assert figures(ranks(late=(began_late, slow)), "straggler_rank", "straggler_with") == ("2", None)
+def test_who_is_late_alike_is_named_and_where_ranks_take_turns_nobody_is() -> None:
+    slow = late(2, 5_000_000)
+    assert figures(ranks(late=(slow,)), "straggler_rank", "straggler_with") == ("2", None)
     others = (late(3, 2_600_000), late(4, 2_400_000), late(5, 5_000_000, cause="slow_host"))  # as costly; less than half; another cause
     assert figures(ranks(late=(slow, *others)), "straggler_rank", "straggler_with") == ("2", "rank 3")
-    assert rank_facts(ranks(late=(began_late,)), STEP)["straggler_cause"] == "start_skew"
     found = ranks(late=(late(None, 7_000_000, pattern="rotating"), late(None, 8_000_000, pattern="rotating")))
     names = ("straggler_rank", "straggler_wait_ns", "lateness_pattern", "rotating_wait_ns")
     assert figures(found, *names) == (None, 0, "rotating", 8_000_000)

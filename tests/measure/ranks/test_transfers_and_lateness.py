@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.buckets import load_buckets
-from diagnose.measure.ranks.compare import _slowest, whole_transfers
+from diagnose.measure.ranks.compare import _slowest, problems, whole_transfers
 from diagnose.measure.ranks.groups import _following, experts, like_groups, slow_devices
 from diagnose.measure.ranks.lateness import Background, _arrivals, _in_most, _waited_for_alone, late
 from diagnose.measure.ranks.matching import clocks, ends_apart, match
@@ -390,6 +391,43 @@ def test_a_rank_that_is_late_in_one_step_alone_is_spoken_of_where_that_weighs(pa
     assert (member.rank.rank, "single steps" in why) == ((3, True) if pause > 4 * 500_000 else (1, False))
 
 
+def test_a_capture_that_was_not_cut_into_steps_is_not_the_slowest() -> None:
+    did = [replace(one, step_ns=100_000_000 if one.rank == 2 else 25_000_000) for one in four(None)]
+    own = {
+        rank: OwnTimes(matched=True, shared=(True,), wait=(0,), transfer=(0,), time=(95_000_000 if rank == 2 else 24_000_000,), lost=(0,))
+        for rank in range(4)
+    }
+    every = members(did)
+    uncut = replace(every[2], device=replace(every[2].device, steps=SimpleNamespace(anchor="capture")))
+    assert _slowest(every, own, (), (1, 0))[0].rank.rank == 2
+    assert _slowest((*every[:2], uncut, every[3]), own, (), (1, 0))[0].rank.rank == 1
+
+
+@pytest.mark.parametrize(
+    ("apart", "longer", "size", "said"),
+    [
+        (0, 1.0, 4, ""),
+        (0, 1.0, None, ""),
+        (0, 1.2, 4, "no collective joins ranks 0, 1 to ranks 2, 3, and their steps take 30.0 and 36.0 ms"),
+        (0, 1.2, None, ""),
+        (7_200_000_000_000, 1.0, None, "no collective joins ranks 0, 1 to ranks 2, 3, which were captured 120 minutes apart"),
+    ],
+)
+def test_captures_of_several_runs_are_told(apart: int, longer: float, size: int | None, said: str) -> None:
+    """Two pairs, each with exchanges of its own."""
+    ran = [Ran(start=1_000_000 * number, end=1_000_000 * number + 400_000) for number in range(1, 31)]
+    lanes = [lane(communicator=1 + rank // 2) for rank in range(4)]
+    did = [
+        Did(rank=rank, lanes={lanes[rank]: ran}, started=apart * (rank // 2), step_ns=round(30_000_000 * (longer if rank > 1 else 1)))
+        for rank in range(4)
+    ]
+    windows = SimpleNamespace(anchor="range", every=pl.DataFrame({"index": [0], "start": [0], "end": [30_000_000]}))
+    every = tuple(replace(one, rank=replace(one.rank, world_size=size), device=replace(one.device, steps=windows)) for one in members(did))
+    found = problems(every, size, {}, [split_exchanges(group) for group in match(every, None)[0]])
+    assert [(one.kind, one.ranks) for one in found] == ([("runs", (2, 3))] if said else [])
+    assert said in "".join(one.text for one in found)
+
+
 def test_what_makes_a_rank_late_may_lie_before_its_steps() -> None:
     """Rank 1 pauses before each of its steps, so that these begin later and are short; the others wait for it within theirs."""
     did = four(1, blocked_ns=blocked, starved_ns=lambda is_late: 7_000_000 if is_late else 900_000)
@@ -598,6 +636,40 @@ def test_the_lateness_goes_round() -> None:
     assert (found.rank, found.pattern) == (None, "rotating")
     # Another one each time is waited for, 380 µs in 20 exchanges; evened out, no more is won than what transport holds the ranks up.
     assert found.wait_ns == 6_000_000
+
+
+@pytest.mark.parametrize("stalled", [True, False])
+def test_waiting_beside_another_micro_batch_is_nothing_to_win(stalled: bool) -> None:
+    """The others wait 0.3 ms in each of ten exchanges, and compute is stalled on all of that, or on the 0.1 ms that they transfer alone."""
+    found = []
+    for rank in range(4):
+        late_one = rank == 3
+        ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(10)]
+        held = 100_000 if late_one or not stalled else 400_000
+        ran = [Ran(start=end - (100_000 if late_one else 400_000), end=end, held_ns=held) for end in ends]
+        starved = 4_000_000 if late_one else 900_000
+        found.append(Did(rank=rank, lanes={lane(communicator=1): ran}, step_ns=30_000_000, blocked_ns=10 * held, starved_ns=starved))
+    assert [(late.rank, late.wait_ns) for late in judged(found)] == ([(3, 3_000_000)] if stalled else [])
+
+
+def test_a_straggler_saves_no_more_than_leads_to_one_that_is_late_by_another_cause() -> None:
+    """Two groups of two: a slow GPU costs its group 3 ms, a slow CPU the other one 1 ms, and a step ends for both at once."""
+    found = []
+    for rank in range(4):
+        ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(10)]
+        by = (300_000, 300_000, 100_000, 100_000)[rank]
+        is_late = rank in (1, 3)
+        ran = [Ran(start=end - 100_000 - (0 if is_late else by), end=end) for end in ends]
+        whole = [Ran(start=end - 100_000 - (200_000 if rank > 1 else 0), end=end) for end in (end + 1_000_000 for end in ends)]
+        waited = (0 if is_late else 10 * by) + (2_000_000 if rank > 1 else 0)
+        shapes = [(str(number), "dense_gemm", 13_000 if rank == 1 else 10_000) for number in range(8)]
+        starved = 5_000_000 if rank == 3 else 900_000
+        lanes = {lane(communicator=1 + rank // 2): ran, lane("data", "all-reduce", "all_reduce", communicator=9): whole}
+        found.append(
+            Did(rank=rank, lanes=lanes, step_ns=30_000_000, blocked_ns=waited, compute_ns=13_000_000, starved_ns=starved, shapes=shapes)
+        )
+    late = {one.rank: (one.cause, one.wait_ns, one.saves_ns) for one in judged(found)}
+    assert late[1] == ("slow_gpu", 3_000_000, 2_000_000)
 
 
 @pytest.mark.parametrize(("elsewhere_ns", "wait_ns"), [(0, 7_600_000), (5_000_000, 3_000_000)])

@@ -9,7 +9,7 @@ from diagnose.document.diagnosis import SEVERAL_RANKS, Diagnosis, JobRead, NotAs
 from diagnose.knowledge.templates import capitalised
 from diagnose.render import units, words
 from diagnose.render.report import Row, Table, rows_of
-from diagnose.render.reports.diagnosis import story
+from diagnose.render.reports.diagnosis import lost, story
 from diagnose.render.reports.diagnosis.tables import device_label, file_label, on, per
 
 _SizeValue = int | float | str | None
@@ -227,7 +227,7 @@ def ledger(document: Diagnosis) -> Table:
                     "code": entry.code,
                     "table": entry.table,
                     "#count": units.count(entry.count),
-                    "meaning": entry.meaning + (f" ({entry.detail})" if entry.detail else ""),
+                    "meaning": " ".join((entry.meaning, *(f"({told})" for told in (entry.detail, lost.named(entry.files)) if told))),
                 },
                 strong=entry.severity in ("data_loss", "error"),
                 line=f"{units.count(entry.count)} × {entry.code} in {entry.table}",

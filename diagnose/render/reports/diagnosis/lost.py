@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from diagnose.document.diagnosis import Diagnosis, Fact, LedgerEntry
 from diagnose.knowledge.templates import enumerated
@@ -39,13 +39,11 @@ def remarks(document: Diagnosis) -> Iterator[str]:
     for entry in document.ledger:
         if entry.code == "no_copies" or (entry.code == "unknown_name" and unclassified and "KERNEL" in entry.table):
             yield f"{entry.count:,} {in_sentence(entry.meaning)}"
-    sizes = sorted({one.world_size for one in document.capture.ranks if one.world_size})
-    if len(sizes) > 1:
-        told = enumerated([f"{size:,}" for size in sizes])
-        yield f"The captures are of several jobs, with {told} ranks by what they tell: what is said of all ranks together is wrong. Give those of one."
+    if document.ranks is not None:
+        yield from (problem.text for problem in document.ranks.problems if problem.kind == "runs")
     if again := [entry.detail for entry in document.ledger if entry.code == "renumbered_rank"]:
         says = "says to be a rank that another file is" if len(again) == 1 else "say to be ranks that other files are"
-        yield f"{enumerated(again[:_MOST_FILES])} {says}: a second capture or a copy, left out of the comparison of ranks."
+        yield f"{named(again)} {says}: a second capture or a copy, left out of the comparison of ranks."
 
 
 def _what(entry: LedgerEntry) -> str:
@@ -53,4 +51,12 @@ def _what(entry: LedgerEntry) -> str:
     if entry.code == "refused_input":
         return entry.detail.rstrip(".")
     meaning = in_sentence(first_sentence(entry.meaning).rstrip("."))
-    return meaning if entry.count == 1 else f"{meaning} ({entry.count:,} in {entry.table})"
+    where = [f"{entry.count:,} in {entry.table}"] if entry.count > 1 else []
+    told = "; ".join([*([named(entry.files)] if entry.files else []), *where])
+    return f"{meaning} ({told})" if told else meaning
+
+
+def named(files: Sequence[str]) -> str:
+    """A few files by name, and how many more there are."""
+    more = [f"{len(files) - _MOST_FILES:,} more"] if len(files) > _MOST_FILES else []
+    return enumerated([*files[:_MOST_FILES], *more])

@@ -222,6 +222,8 @@ def coverage(ranks: Ranks) -> str:
     if ranks.world_size is None:
         many = units.plural(ranks.captured, "rank was", "ranks were")
         return f"{many} captured{which}; the size of the job is not recorded."
+    if any(problem.kind == "runs" for problem in ranks.problems):
+        return f"{units.plural(ranks.captured, 'rank was', 'ranks were')} captured{which}, not all of one run."
     if ranks.captured >= ranks.world_size:
         return f"All {ranks.world_size:,} ranks of the job were captured."
     left = ranks.world_size - ranks.captured
