@@ -67,7 +67,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     `dominant_wall` has the largest share of the step (compute with the time that it ran, each other wall with its bound); `target_wall` the
     largest bound of the other walls if it reaches 10 % of the step, otherwise it is compute. `tie`: the runner-up's bound is too near to
     the
-    target's to tell which is larger.
+    target's to tell which is larger. `hidden`: too much of the kernel time is of an unknown kind for anything to be called absent.
+    `certainty_findings` are those on the capture that tell what to do about a reason for less certainty.
     """
 
     dominant_wall: Wall | None
@@ -78,7 +79,9 @@ class Verdict(Struct, frozen=True, kw_only=True):
     certainty: Certainty
     sentence: str
     perturbed: bool
+    hidden: bool = False
     certainty_reasons: tuple[str, ...] = ()
+    certainty_findings: tuple[str, ...] = ()
     rank: int | None = None  # the device that walls, facts and findings speak of
     device: int | None = None
 
@@ -124,6 +127,15 @@ class JobProblem(Struct, frozen=True, kw_only=True):
     text: str
 
 
+class ScriptDefault(Struct, frozen=True, kw_only=True):
+    """A variable of a script that was read at the script's own default; an environment that sets it goes before that."""
+
+    variable: str
+    value: str
+    line: int
+    file: str = ""  # beside the job file, where it stands in another
+
+
 class JobRead(Struct, frozen=True, kw_only=True):
     """What the job file says. `unknown` lists keys that the program does not know (kept, never an error)."""
 
@@ -131,6 +143,7 @@ class JobRead(Struct, frozen=True, kw_only=True):
     settings: tuple[JobSetting, ...]
     unknown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    script_defaults: tuple[ScriptDefault, ...] = ()
     derived: tuple[JobSize, ...] = ()
     problems: tuple[JobProblem, ...] = ()
     file: str | None = None  # bare name of the job file

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from diagnose.document.diagnosis import ScriptDefault
 from diagnose.job.launch import ranks
 from diagnose.job.model import EFFECT, UNRESOLVED, Leaf, NoTrainingError, Parsed, job_error
 from diagnose.job.shell import Run, Script, Token, read_script
@@ -33,6 +34,7 @@ class Command:
     program: str = ""
     part: bool = False
     variables: Mapping[str, Token] = field(default_factory=dict)
+    defaults: tuple[ScriptDefault, ...] = ()
 
 
 def flag_file(text: str, source: str) -> Command:
@@ -65,6 +67,7 @@ def training_command(text: str, source: str, table: JobSettings, path: Path | No
         program=run.tokens[place].text,
         around=(*_world(run, place), *_environment(run, table)),
         notes=(*script.notes, *chosen),
+        defaults=script.defaults,
         conditional=(f"line {first.line}: the command stands under a condition",) if run.conditional else (),
         is_script=True,
         part=run.tokens[place].text.endswith(".sh") or bool(_VERB.fullmatch(_verb(run.tokens, place))),
@@ -151,6 +154,7 @@ def _flags_of(script: Script, source: str, known: Known) -> Command:
         words=words,
         arguments=words,
         notes=(*script.notes, f"no command starts a training here; the flags in {named} are read"),
+        defaults=script.defaults,
         is_script=True,
         part=True,
     )
@@ -188,6 +192,7 @@ def parsed_command(
         format=format_,
         leaves=leaves,
         notes=(*command.notes, *notes, *command.conditional, *more),
+        defaults=command.defaults,
         open_ended=(open_ended and command.is_script) or command.part,
     )
 

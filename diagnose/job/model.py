@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from diagnose.document.diagnosis import JobProblem, JobRead, JobSetting
+from diagnose.document.diagnosis import JobProblem, JobRead, JobSetting, ScriptDefault
 from diagnose.errors import JobFileError
 from diagnose.knowledge.settings import JobSettings, SettingSpec, version_number
 
@@ -55,7 +55,8 @@ class Setting:
 class Job:
     """The settings of one training job.
 
-    `rules` are the rule folders that the file names, `table` what is known of settings, `notes` what had to be said while reading it.
+    `rules` are the rule folders that the file names, `table` what is known of settings, `notes` what had to be said while reading it,
+    `defaults` what a script falls back on where the environment sets nothing.
     """
 
     format: str
@@ -66,6 +67,7 @@ class Job:
     notes: tuple[str, ...] = ()
     rules: tuple[Path, ...] = ()
     file: str | None = field(default=None, compare=False)  # bare name of the file; equal text is the same job
+    defaults: tuple[ScriptDefault, ...] = ()
     unresolved: frozenset[str] = frozenset()  # settings that are given, with values that the file does not tell
     misspelt: Mapping[str, str] = field(default_factory=dict)  # keys that are not read, and the one that each may have been meant for
 
@@ -95,7 +97,15 @@ class Job:
             JobProblem(id="misspelt-key", text=f"{key} is not read: no setting has that name. {meant} has, and is not set.")
             for key, meant in self.misspelt.items()
         )
-        return JobRead(format=self.format, settings=rows, unknown=self.unknown, notes=self.notes, problems=problems, file=self.file)
+        return JobRead(
+            format=self.format,
+            settings=rows,
+            unknown=self.unknown,
+            notes=self.notes,
+            script_defaults=self.defaults,
+            problems=problems,
+            file=self.file,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +142,7 @@ class Parsed:
     implied: tuple[Leaf, ...] = ()
     notes: tuple[str, ...] = ()
     rules: tuple[Path, ...] = ()
+    defaults: tuple[ScriptDefault, ...] = ()
     open_ended: bool = False
 
 

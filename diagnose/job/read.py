@@ -157,6 +157,7 @@ def settle(parsed: Parsed, table: JobSettings, source: str) -> Job:
         source=source,
         notes=(*parsed.notes, *notes),
         rules=parsed.rules,
+        defaults=parsed.defaults,
         unresolved=unresolved,
         misspelt=_misspelt(unknown, aliases, found.keys() | unresolved),
     )

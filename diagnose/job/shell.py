@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from diagnose.document.diagnosis import ScriptDefault
 from diagnose.job import launch
 from diagnose.job.beside import named
 from diagnose.job.shell_syntax import (
@@ -83,6 +84,7 @@ class Script:
     runs: tuple[Run, ...]
     variables: Mapping[str, tuple[Token, ...]]
     notes: tuple[str, ...]
+    defaults: tuple[ScriptDefault, ...]
 
 
 def read_script(text: str, *, path: Path | None = None) -> Script:
@@ -101,7 +103,8 @@ def read_script(text: str, *, path: Path | None = None) -> Script:
         for name, held in reader.scope.variables.items()
         if "[" not in name
     }
-    return Script(runs=tuple(runs), variables=variables, notes=tuple(dict.fromkeys(reader.scope.notes)))
+    notes, defaults = tuple(dict.fromkeys(reader.scope.notes)), tuple(dict.fromkeys(reader.scope.defaults))
+    return Script(runs=tuple(runs), variables=variables, notes=notes, defaults=defaults)
 
 
 def _words(values: Sequence[Value]) -> tuple[Token, ...]:

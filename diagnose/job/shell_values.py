@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from diagnose.document.diagnosis import ScriptDefault
 from diagnose.job.shell_syntax import Chain, Part, Simple, Word, document_of, parse_script, word_of
 
 MAX_WORDS = 100_000
@@ -69,11 +70,12 @@ class Scope:
     path: Path | None = None
     source: str = ""
     notes: list[str] = field(default_factory=list)
+    defaults: list[ScriptDefault] = field(default_factory=list)
     depth: int = 0
     not_given: set[str] = field(default_factory=set)  # variables that only arguments would set, where the script is read without any
 
     def copy(self) -> Scope:
-        """The same, to be changed on its own; notes are shared."""
+        """The same, to be changed on its own; notes and defaults are shared."""
         return replace(self, variables=dict(self.variables), exported=set(self.exported))
 
     def note(self, line: int, text: str) -> None:
@@ -284,7 +286,7 @@ def _or_fallback(part: Part, held: Sequence[Value] | None, match: re.Match[str],
         scope.variables[called] = Variable(values=(value,))
     text = known(value)
     if text and texts is None:
-        scope.note(part.line, f"${{{part.text}}} is taken as {text!r}; an environment that sets {called} goes before it")
+        scope.defaults.append(ScriptDefault(variable=called, value=text, line=part.line, file=scope.source))
     return (value,)
 
 

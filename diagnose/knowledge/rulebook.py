@@ -668,10 +668,11 @@ def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, 
     }
     leads = [*book.walls.lead, *(lead for spec in book.walls.walls.values() for lead in spec.says)]
     sentences = [item.say for group in (leads, book.walls.floor, book.walls.also, book.walls.certainty) for item in group]
-    for text in sentences:
-        found = templates.problems(text, verdict_units)
-        if found:
-            raise rule_error("walls.yaml", found[0])
+    wrong = [problem for text in sentences for problem in templates.problems(text, verdict_units)]
+    told = [*(one.finding for one in book.walls.floor), *(one.finding for one in book.walls.certainty)]
+    wrong += [f"finding: unknown rule {name}" for name in told if name and name not in book.rules]
+    if wrong:
+        raise rule_error("walls.yaml", wrong[0])
 
 
 def _digest(sources: Sequence[_Source]) -> str:

@@ -31,10 +31,11 @@ class Clause(Strict, frozen=True, kw_only=True):
 class Floor(Clause, frozen=True, kw_only=True):
     """A capture that holds too little for a verdict.
 
-    Without `advice` too little for any finding but those on the capture and the job file.
+    Without `advice` too little for any finding but those on the capture and the job file. `finding`: the rule that says the same.
     """
 
     advice: bool = True
+    finding: str = ""
 
 
 class Lead(Strict, frozen=True, kw_only=True):
@@ -71,11 +72,12 @@ class WallSpec(TopicSpec, frozen=True, kw_only=True):
 
 
 class CertaintyRule(Strict, frozen=True, kw_only=True):
-    """A reason to trust the verdict less."""
+    """A reason to trust the verdict less. `finding`: the rule about the capture that says the same."""
 
     when: Condition
     level: Literal["medium", "low"]
     say: str
+    finding: str = ""
 
 
 class Walls(Strict, frozen=True, kw_only=True):
@@ -100,6 +102,7 @@ class Walls(Strict, frozen=True, kw_only=True):
     also: tuple[Clause, ...]
     unowned: Formula
     perturbed: Condition
+    hidden: Condition
     certainty: tuple[CertaintyRule, ...]
 
     @property

@@ -13,7 +13,7 @@ import polars as pl
 
 from diagnose.errors import InputError
 from diagnose.model.intervals import clip, merge
-from diagnose.model.ledger import Ledger
+from diagnose.model.ledger import CODES, Ledger
 from diagnose.model.trace import SCHEMAS, SYSTEM, Device, Provenance, Rank, Trace
 
 _DAY_NS = 24 * 3600 * 10**9
@@ -248,7 +248,11 @@ def _copies_asked_for(calls: pl.DataFrame, names: pl.DataFrame) -> int:
 
 def no_gpu_work(provenance: Provenance, ledger: Ledger, *, launches: int) -> InputError:
     """The error for a readable capture without any device operation: what it does hold, what the profiler says, and why that happens."""
-    held = [f"{row.table} ({row.kept})" for row in ledger.folded().rows if row.kept]
+    rows = ledger.folded().rows
+    held = [f"{row.table} ({row.kept})" for row in rows if row.kept]
+    refused = [row for row in rows if row.read and not row.kept]
+    why = {entry.table: f": {CODES[entry.code].meaning.partition('.')[0].lower()}" for entry in reversed(ledger.entries)}
+    held += [f"{row.table} ({row.read}, none of use{why.get(row.table, '')})" for row in refused]
     contents = ", ".join(held[:6]) if held else "no events at all"
     about = [message for message in provenance.diagnostics if "CUDA" in message][:2]
     said = f" The profiler says: {' '.join(about)}" if about else ""
@@ -269,7 +273,8 @@ def no_gpu_work(provenance: Provenance, ledger: Ledger, *, launches: int) -> Inp
             next_step="Copy or write the trace again, whole: let the profiler finish before the process ends, and compare the sizes after copying.",
         )
     return InputError(
-        f"{provenance.file} holds no GPU work: no kernel, copy or memory set was recorded (it has {contents}).{said}",
+        f"{provenance.file} holds no GPU work{' that can be used' if refused else ': no kernel, copy or memory set was recorded'} "
+        f"(it has {contents}).{said}",
         effect="There is nothing to diagnose.",
         next_step="Capture again with CUDA tracing on (nsys profile --trace=cuda,nvtx, or activities=[CPU, CUDA] in torch.profiler) "
         "while the GPU is working.",

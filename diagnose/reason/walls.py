@@ -11,7 +11,7 @@ from diagnose.document.diagnosis import Cause, Fact, Finding, Verdict, WallBound
 from diagnose.job import Job
 from diagnose.knowledge import conditions, templates
 from diagnose.knowledge.rulebook import CauseSpec, Rule, Rulebook
-from diagnose.knowledge.walls import VERDICT_COLUMNS, Lead, WallSpec
+from diagnose.knowledge.walls import VERDICT_COLUMNS, CertaintyRule, Floor, Lead, WallSpec
 from diagnose.model.vocabulary import Certainty, Status, Wall
 from diagnose.reason.context import Context, make_context, unit
 
@@ -78,9 +78,10 @@ def verdict(
     `typical_step_ns`: the typical step's length.
     """
     context = make_context(facts, job, rulebook)
-    little = [clause.say for clause in rulebook.walls.floor if context.holds(clause.when)]
+    little = [clause for clause in rulebook.walls.floor if context.holds(clause.when)]
+    hidden = context.holds(rulebook.walls.hidden) is True
     if little:
-        return _no_verdict(templates.fill(little[0], context.values) + ".")
+        return _no_verdict(little[0], context, hidden=hidden)
     named = _named(walls, context)
     columns = _verdict_columns(named, walls, context) | _apart(walls, context, typical_step_ns)
     if named.target is not None:
@@ -88,7 +89,7 @@ def verdict(
         columns |= {"says": templates.fill(_first(clauses, context, columns), {**context.values, **columns})}
     holds = _holds([clause.when for clause in rulebook.walls.also], context, columns)
     also = [clause.say for clause, true in zip(rulebook.walls.also, holds, strict=True) if true]
-    certainty, reasons = _certainty(context, columns)
+    certainty, doubts = _certainty(context, columns)
     cause = _cause(named, findings, context)
     said = [templates.fill(say, {**context.values, **columns}) for say in [_first(rulebook.walls.lead, context, columns), *also]]
     sentence = "; ".join(said)
@@ -103,13 +104,24 @@ def verdict(
         certainty=certainty,
         sentence=f"{sentence[:1].upper()}{sentence[1:]}.",
         perturbed=_holds([rulebook.walls.perturbed], context, columns)[0] is True,
-        certainty_reasons=reasons,
+        hidden=hidden,
+        certainty_reasons=tuple(templates.fill(rule.say, {**context.values, **columns}) for rule in doubts),
+        certainty_findings=tuple(dict.fromkeys(rule.finding for rule in doubts if rule.finding)),
     )
 
 
-def _no_verdict(sentence: str) -> Verdict:
+def _no_verdict(floor: Floor, context: Context, *, hidden: bool) -> Verdict:
     """What is said of a capture that holds too little to judge."""
-    return Verdict(dominant_wall=None, target_wall=None, runner_up=None, certainty="low", sentence=sentence, perturbed=False)
+    return Verdict(
+        dominant_wall=None,
+        target_wall=None,
+        runner_up=None,
+        certainty="low",
+        sentence=f"{templates.fill(floor.say, context.values)}.",
+        perturbed=False,
+        hidden=hidden,
+        certainty_findings=(floor.finding,) if floor.finding else (),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,10 +273,9 @@ def _holds(texts: Sequence[str], context: Context, columns: Mapping[str, conditi
     return [None if value is None else bool(value) for value in values]
 
 
-def _certainty(context: Context, columns: Mapping[str, conditions.Value]) -> tuple[Certainty, tuple[str, ...]]:
-    """The lowest level that some reason asks for, and the reasons in order."""
+def _certainty(context: Context, columns: Mapping[str, conditions.Value]) -> tuple[Certainty, list[CertaintyRule]]:
+    """The lowest level that some reason asks for, and the reasons, those for that level first."""
     rules = context.rulebook.walls.certainty
     fired = [rule for rule, true in zip(rules, _holds([rule.when for rule in rules], context, columns), strict=True) if true]
-    level: Certainty = "low" if any(rule.level == "low" for rule in fired) else "medium" if fired else "high"
-    values = {**context.values, **columns}
-    return level, tuple(templates.fill(rule.say, values) for rule in fired)
+    fired.sort(key=lambda rule: rule.level != "low")
+    return fired[0].level if fired else "high", fired

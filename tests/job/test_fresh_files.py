@@ -227,7 +227,8 @@ def test_a_colon_gives_variables_their_fallbacks() -> None:
         f': "${{TP:=2}}"\n: ${{MBS:=4}} ${{GBS:=32}}\npython pretrain_gpt.py {FLAGS} --tensor-model-parallel-size $TP --micro-batch-size $MBS\n'
     )
     assert (job.get("tensor_model_parallel_size"), job.get("micro_batch_size")) == (2, 4)
-    assert any("TP" in note and "goes before it" in note for note in job.notes)
+    assert [(one.variable, one.value, one.line) for one in job.defaults] == [("TP", "2", 1), ("MBS", "4", 2), ("GBS", "32", 2)]
+    assert job.read().script_defaults == job.defaults
 
 
 def test_a_section_that_accelerate_would_not_look_at_is_not_written() -> None:

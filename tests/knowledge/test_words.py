@@ -14,8 +14,11 @@ import yaml
 
 from diagnose.knowledge.glossary import load_glossary, meanings
 from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.taxonomy import load_taxonomy
+from diagnose.knowledge.vocabulary import Vocabulary
 from diagnose.render.reports.diagnosis.answer import _LABELS as BAR
 from diagnose.render.reports.diagnosis.tables import _BUDGET_ROWS as BUDGET
+from diagnose.render.reports.explanation import Explanation, report
 from diagnose.render.words import COMM_KIND, SEGMENTS, STATE
 
 ROOT = Path(__file__).parents[2]
@@ -212,6 +215,18 @@ PLAIN = {
     "copies", "on copies", "communication", "on communication", "communication only", "on permute/unpermute",
     "communication and permute",
 }  # fmt: skip
+
+
+def test_verdicts_causes_parts_of_bounds_and_buckets_are_explained_as_they_are_printed() -> None:
+    book = load_rulebook()
+    walls, vocabulary = book.walls, Vocabulary(buckets=book.buckets, walls=book.walls)
+    printed = [name for key in walls.walls for name in (vocabulary.bound_by(key), f"{vocabulary.wall(key)} first")]
+    printed += [walls.part(name) for spec in walls.walls.values() for name in (*spec.parts, *spec.beside)]
+    printed += [one.cause.headline for one in book.rules.values() if one.cause and one.cause.headline]
+    printed += [f"compute: {vocabulary.bucket(key)}" for key in book.buckets] + [text for text in BAR.values() if "rest" not in text]
+    assert len(set(printed)) > 60
+    for name in dict.fromkeys(printed):
+        assert report(Explanation(name=name, book=book, taxonomy=load_taxonomy())).blocks, name
 
 
 @pytest.mark.parametrize("term", [term for term in dict.fromkeys(PRINTED) if term not in PLAIN])

@@ -145,6 +145,10 @@ def test_launches_without_the_kernels_that_they_started_are_refused_with_the_rea
     assert "one profiler at a time" in caught.value.next_step
     with pytest.raises(InputError, match="holds no GPU work"):
         load(document([call(10, 3, name="cudaMalloc")]))
+    with pytest.raises(
+        InputError, match=r"no GPU work that can be used \(it has .*kernel \(1, none of use: rows that end before they start\)"
+    ):
+        load(document([{**kernel(20, 5), "dur": -5}]))
 
 
 def test_copies_and_sets() -> None:

@@ -440,7 +440,7 @@ def test_without_an_anchor_nothing_is_per_step() -> None:
     ({"step_spread": 0.3}, "medium", "step times differ by 30.0 % of the median"),
     ({"lost_event_warnings": 1}, "medium", "the profiler warns that events may be missing"),
     ({"dependency_stalled_ns": 6_000_000}, "medium", "6.00 ms of waiting per step has no known cause"),
-    ({"dependency_stalled_ns": 31_000_000}, "low", "31.0 ms of waiting per step, a large part of the step, has no known cause"),
+    ({"dependency_stalled_ns": 31_000_000}, "low", "31.0 ms of waiting per step has no known cause"),
     ({"transport_blocking_ns": 11_900_000}, "medium", "communication lies only just above a tenth of the step"),
     ({"transport_blocking_ns": 9_100_000}, "medium", "communication lies only just below a tenth of the step"),
     ({"correlation_rate": 0.95}, "medium", "the launch was found for only 95.0 % of the device operations"),
@@ -465,6 +465,16 @@ def test_certainty(values: dict[str, FactValue], level: str, reason: str) -> Non
     found = judged(**values)
     assert found.certainty == level
     assert reason in found.certainty_reasons
+
+
+def test_what_is_as_low_as_the_certainty_is_told_first_and_names_the_finding_that_says_the_same() -> None:
+    found = judged(other_share=0.2, correlation_rate=0.7)
+    assert found.certainty_reasons == (
+        "the launch was found for only 70.0 % of the device operations",
+        "20.0 % of kernel time is unclassified",
+    )
+    assert found.certainty_findings == ("capture-low-correlation", "capture-unclassified-time")
+    assert (found.hidden, judged(other_share=0.1).hidden, judged(other_share=None).hidden) == (True, False, False)
 
 
 def test_a_handful_of_operations_is_no_evidence() -> None:

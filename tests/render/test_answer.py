@@ -296,7 +296,7 @@ def test_a_command_can_be_copied_from_a_narrow_terminal(name: str) -> None:
 
 def test_settings_that_need_several_lines_are_all_written() -> None:
     lines = tuple(f"model.setting_{number}: {number * 1000}" for number in range(9))
-    writer = terminal._Written(width=80, look="screen")
+    writer = terminal._Written(width=80, look="screen", whole=False)
     told = [str(line) for line in writer._settings(report.Written(where="job.yaml", language="yaml", lines=lines))]
     assert [word for line in told for word in re.findall(r"model\.setting_\d: \d+", line)] == list(lines)
     assert 1 < len(told) < len(lines)
@@ -573,9 +573,9 @@ def test_what_the_ledger_tells_is_said_in_words() -> None:
             code=code, severity=known.severity, origin=known.origin, table=table, count=count, meaning=known.meaning, detail=detail
         )
 
-    def said(*entries: LedgerEntry, other: float = 0.0) -> list[str]:
-        facts = {**minimal().facts, "other_share": Fact(value=other, unit="share", status="measured")}
-        return list(lost.remarks(structs.replace(minimal(), ledger=entries, facts=facts)))
+    def said(*entries: LedgerEntry, hidden: bool = False) -> list[str]:
+        document = minimal()
+        return list(lost.remarks(structs.replace(document, ledger=entries, verdict=structs.replace(document.verdict, hidden=hidden))))
 
     assert said(entry("negative_duration", "KERNEL", 3)) == [
         "Data was lost: rows that end before they start (3 in KERNEL); see --section ledger."
@@ -588,15 +588,15 @@ def test_what_the_ledger_tells_is_said_in_words() -> None:
     assert said(entry("no_copies", "ops", 8))[0].startswith("8 calls for copies, none of which the capture holds.")
     unnamed = entry("unknown_name", "KERNEL", 200)
     assert said(unnamed) == []
-    assert said(unnamed, other=0.9)[0].startswith("200 rows whose name is not in the export's string table.")
+    assert said(unnamed, hidden=True)[0].startswith("200 rows whose name is not in the export's string table.")
 
 
 def test_nothing_is_said_to_be_absent_where_kernels_have_no_names() -> None:
     document = minimal()
     walls = tuple(structs.replace(wall, share=0.0) if wall.wall == "communication" else wall for wall in document.walls)
-    for other, is_told in ((0.0, True), (0.9, False)):
-        facts = {**document.facts, "other_share": Fact(value=other, unit="share", status="measured")}
-        assert ("communication (none)" in answer.plan(structs.replace(document, walls=walls, facts=facts)).not_worth) is is_told
+    for hidden in (False, True):
+        judged = structs.replace(document.verdict, hidden=hidden)
+        assert ("communication (none)" in answer.plan(structs.replace(document, walls=walls, verdict=judged)).not_worth) is not hidden
 
 
 def test_a_wall_that_a_step_of_the_plan_is_for_is_not_said_to_bring_little(demo: Diagnosis) -> None:

@@ -280,11 +280,13 @@ def fix_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
     found = [(finding, one) for finding in document.findings for one in finding.fixes if one.id == key]
     if not found:
         return paragraph("in this run", "no finding calls for it")
-    lines: list[Part] = []
+    told: dict[tuple[str, tuple[tuple[str, str], ...]], list[str]] = {}  # what is the same for several findings once
     for finding, one in found:
-        lines += paragraph(f"in this run, for {finding.id}", f"{words.STATE[one.state]}. {story.fix_reason(one)}".rstrip())
-        changes = [(name, changes) for name, changes in story.changes_by_framework(one) if one.state in ("applicable", "unknown")]
-        lines += rows("here", ("where", "change"), changes)
+        changes = tuple((name, changes) for name, changes in story.changes_by_framework(one) if one.state in ("applicable", "unknown"))
+        told.setdefault((f"{words.STATE[one.state]}. {story.fix_reason(one)}".rstrip(), changes), []).append(finding.id)
+    lines: list[Part] = []
+    for (said, changes), ids in told.items():
+        lines += [*paragraph(f"in this run, for {', '.join(ids)}", said), *rows("here", ("where", "change"), changes)]
     return lines
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from diagnose.document.diagnosis import Change
+from diagnose.document.diagnosis import Change, JobRead
 from diagnose.document.job import CheckReport, CheckResult, Deciding
 from diagnose.model.vocabulary import GROUPS, Group
 from diagnose.render import report as r
@@ -45,9 +44,6 @@ _READ: Mapping[str, str] = {
     "fp4": "FP4",
 }
 _MOST_ASKED, _MOST_NOTES = 5, 8
-_TAKEN = re.compile(
-    r" is taken as .*; an environment that sets (\w+) goes before it$", re.DOTALL
-)  # as diagnose/job/shell_values.py says it
 
 
 def report(document: CheckReport) -> r.Report:
@@ -73,8 +69,8 @@ def _blocks(document: CheckReport, groups: list[Group]) -> Iterator[Block]:
     if document.job.problems:
         yield Block(content=Listing(texts=tuple(one.text for one in document.job.problems)), name="problems", worth=95)
     yield Block(content=Text(text=_read(document)), name="read", worth=94)
-    if document.job.notes:
-        yield Block(content=Listing(texts=_notes(document.job.notes)), name="notes", worth=70)
+    if notes := _notes(document.job):
+        yield Block(content=Listing(texts=notes), name="notes", worth=70)
     for group in groups:
         for result in document.results:
             if result.group == group:
@@ -99,15 +95,13 @@ def _read(document: CheckReport) -> str:
     )
 
 
-def _notes(notes: tuple[str, ...]) -> tuple[str, ...]:
+def _notes(job: JobRead) -> tuple[str, ...]:
     """Remarks of the reading; variables that have a script's own defaults are told together."""
-    taken = [match[1] for note in notes if (match := _TAKEN.search(note))]
-    rest = [note for note in notes if not _TAKEN.search(note)]
-    more = len(rest) - _MOST_NOTES
-    shown = (*rest[:_MOST_NOTES], f"{more} more remarks (--format json)") if more > 0 else tuple(rest)
-    if not taken:
+    more = len(job.notes) - _MOST_NOTES
+    shown = (*job.notes[:_MOST_NOTES], f"{more} more remarks (--format json)") if more > 0 else job.notes
+    if not job.script_defaults:
         return shown
-    names = list(dict.fromkeys(taken))
+    names = list(dict.fromkeys(one.variable for one in job.script_defaults))
     named = f"{', '.join(names[:_MOST_NOTES])}{' …' if len(names) > _MOST_NOTES else ''}"
     return (*shown, f"taken from the script's own defaults, which the environment may overrule: {named}")
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import UsageError
 from diagnose.knowledge.glossary import Word
+from diagnose.knowledge.vocabulary import Vocabulary
 from diagnose.render import report as r
 from diagnose.render import units
 from diagnose.render.knowledge.entries import Catalogue, Kind
@@ -37,7 +38,7 @@ def report(document: Explanation) -> r.Report:
         return _report(document, (Block(content=table, section=kind.plural, worth=90),), (Section(id=kind.plural),))
     entries = []
     called = {wanted, _word(wanted, document.words), _word(wanted.rstrip("0123456789"), document.words)}  # EP16 is EP
-    named = [(one, key) for one in KINDS for key in one.ids(document) if not called.isdisjoint(_names(one, key))]
+    named = _named(called, document) or _named(_titles(document).get(wanted.removeprefix("compute: "), set()), document)
     for one, key in named:
         known = one.entry(document, key)
         run = one.run(document, key, document.diagnosis) if one.run is not None and document.diagnosis else []
@@ -55,6 +56,24 @@ def report(document: Explanation) -> r.Report:
 
 def _report(document: Explanation, blocks: tuple[Block, ...], sections: tuple[Section, ...] = ()) -> r.Report:
     return r.Report(title=document.name, heading="what the program knows", about=document.name, blocks=blocks, sections=sections)
+
+
+def _named(called: set[str], know: Catalogue) -> list[tuple[Kind, str]]:
+    return [(one, key) for one in KINDS for key in one.ids(know) if not called.isdisjoint(_names(one, key))]
+
+
+def _titles(know: Catalogue) -> Mapping[str, set[str]]:
+    """What outputs print in the place of an id: verdicts, causes, parts of bounds and buckets, each with what explains it."""
+    walls, vocabulary = know.book.walls, Vocabulary(buckets=know.book.buckets, walls=know.book.walls)
+    titles = [(f"bucket:{key}", vocabulary.bucket(key)) for key in know.book.buckets]
+    titles += [(f"rule:{key}", one.cause.headline) for key, one in know.book.rules.items() if one.cause and one.cause.headline]
+    for key, spec in walls.walls.items():
+        names = (vocabulary.bound_by(key), f"{spec.title} first", *map(walls.part, (*spec.parts, *spec.beside)))
+        titles += [(f"wall:{key}", name) for name in names]
+    found: dict[str, set[str]] = {}
+    for key, title in titles:
+        found.setdefault(title.lower(), set()).add(key)
+    return found
 
 
 def _names(kind: Kind, key: str) -> tuple[str, ...]:

@@ -19,10 +19,12 @@ from diagnose.document.diagnosis import (
     WINS_NOTHING,
     Diagnosis,
     Displaced,
+    Finding,
     Identity,
     PlanSetting,
     PlanStep,
     StepForecast,
+    Verdict,
 )
 from diagnose.document.forecast import Span
 from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL
@@ -595,10 +597,17 @@ def _remarks(document: Diagnosis) -> Iterator[str]:
         )
     for finding in document.findings:
         if finding.wall == CAPTURE:
-            yield lost.first_sentence(finding.summary)
+            yield _of_capture(finding, document.verdict)
     first = next((one for one in document.findings if one.wall != CAPTURE and one.bound_ns), None)
     if first is not None and first.wrong_when and not alone and document.verdict.dominant_wall is not None:
         yield f"{capitalised(first.name)}: not this if {in_sentence(first.wrong_when)}"
+
+
+def _of_capture(finding: Finding, verdict: Verdict) -> str:
+    """What a finding on the capture says; where the verdict's certainty says that already, what to do about it."""
+    if finding.id in verdict.certainty_findings and finding.check:
+        return f"{capitalised(finding.name)}: {in_sentence(lost.first_sentence(finding.check))}"
+    return lost.first_sentence(finding.summary)
 
 
 def _speed(document: Diagnosis) -> str:

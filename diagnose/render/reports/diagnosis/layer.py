@@ -53,7 +53,7 @@ def _rows(one: LayerPass, longest: int) -> Iterator[r.Row]:
 
 
 def _texts(name: str, busy: str, exposed: str, spread: str) -> dict[str, str]:
-    return {"part": name, "#busy, ms": busy, "#exposed, ms": exposed, "#from to": spread}
+    return {"part": name, "#busy, ms": busy, "#exposed, ms": exposed, "#spread": spread}
 
 
 def _between(low: int, high: int) -> str:

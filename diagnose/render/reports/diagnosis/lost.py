@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from diagnose.document.diagnosis import Diagnosis, Fact, LedgerEntry
+from diagnose.document.diagnosis import Diagnosis, LedgerEntry
 from diagnose.knowledge.templates import enumerated
 from diagnose.render.issues import in_sentence
 
-HIDDEN = 0.1  # of kernel time (as in walls.yaml, where it lowers the certainty)
 _MOST_FILES = 3
 
 
 def is_hidden(document: Diagnosis) -> bool:
     """Whether it is not known what much of the kernel time was for, or copies are missing: nothing can be said not to be there."""
-    other = document.facts.get("other_share")
-    return any(entry.code == "no_copies" for entry in document.ledger) or _is_unclassified(other)
-
-
-def _is_unclassified(other: Fact | None) -> bool:
-    return other is not None and isinstance(other.value, float) and other.value > HIDDEN
+    return document.verdict.hidden or any(entry.code == "no_copies" for entry in document.ledger)
 
 
 def first_sentence(text: str) -> str:
@@ -35,9 +29,8 @@ def remarks(document: Diagnosis) -> Iterator[str]:
         yield f"Data was lost: {_what(lost)}; see --section ledger."
     elif any(entry.severity == "error" for entry in document.ledger):
         yield "The profiler reported an error, so something may be missing: --section capture shows its words."
-    unclassified = _is_unclassified(document.facts.get("other_share"))
     for entry in document.ledger:
-        if entry.code == "no_copies" or (entry.code == "unknown_name" and unclassified and "KERNEL" in entry.table):
+        if entry.code == "no_copies" or (entry.code == "unknown_name" and document.verdict.hidden and "KERNEL" in entry.table):
             yield f"{entry.count:,} {in_sentence(entry.meaning)}"
     if document.ranks is not None:
         yield from (problem.text for problem in document.ranks.problems if problem.kind == "runs")

@@ -42,7 +42,7 @@ class _Written:
                 phrases = "".join(f" · {self.text(phrase.text)}" for phrase in panel.phrases)
                 yield Piece(worth=100, lines=(f"\n### {self.text(panel.headline)}{phrases}\n", f"\n{self.text(panel.sentence)}"))
                 if panel.reasons:
-                    yield Piece(worth=90, lines=(f"\nBecause {self.text('; '.join(panel.reasons[:3]))}.",))
+                    yield Piece(worth=90, lines=(f"\nBecause {self.text('; '.join(panel.reasons))}.",))
             case r.Bar() as bar:
                 yield from self._bar(bar)
             case r.Plan() as plan:

@@ -21,6 +21,7 @@ from diagnose.render.fitting import Piece, fitted
 
 SCREENS = ((100, 45), (80, 60))  # columns, and the lines that an answer has at most from there on
 NARROW = 80  # lines on a terminal with fewer columns
+MOST_REASONS = 3
 MOST_SETTINGS = 8  # lines of settings of one step
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _GLUE = "\ue000"  # keeps a number and its unit on one line: rich breaks at every kind of space
@@ -32,7 +33,7 @@ _AMOUNT, _PERCENT = 9, 7  # columns of the bar's figures
 
 def lines(contents: Sequence[r.Content], look: str, width: int, *, whole: bool) -> list[Words]:
     """The answer, wrapped to `width`. `look`: the style of the verdict; `whole`: nothing is left out, however long."""
-    made = _Written(width=width, look=look)
+    made = _Written(width=width, look=look, whole=whole)
     pieces = [piece for content in contents for piece in made.pieces(content)]
     most = next((most for columns, most in SCREENS if width >= columns), NARROW)
     if not whole:
@@ -62,8 +63,8 @@ def _main_steps(pieces: Sequence[Piece[Words]], *, without: Sequence[Piece[Words
 class _Written:
     """Writes the parts of an answer as pieces."""
 
-    def __init__(self, *, width: int, look: str) -> None:
-        self.width, self.look = width, look
+    def __init__(self, *, width: int, look: str, whole: bool) -> None:
+        self.width, self.look, self.whole = width, look, whole
         self.decided = True
         self.console = Console(width=width, file=None, _environ={}, force_jupyter=False)
 
@@ -102,10 +103,11 @@ class _Written:
     def _verdict(self, panel: r.Panel) -> Iterator[Piece[Words]]:
         spans = [(panel.headline.upper(), f"bold {self.look}"), (f"  {' · '.join(phrase.text for phrase in panel.phrases)}", "dim")]
         yield Piece(worth=100, lines=(Words(), *self._wrapped(*spans), *self._wrapped((panel.sentence, "bold"))))
-        for place, reason in enumerate(panel.reasons[:3]):
-            yield Piece(
-                worth=72 - 14 * place, lines=self._wrapped((f"because {reason}" if not place else f"and {reason}", "dim"), left=2, hang=2)
-            )
+        if panel.reasons:
+            shown = panel.reasons if self.whole else panel.reasons[:MOST_REASONS]
+            more = len(panel.reasons) - len(shown)
+            told = f"because {'; '.join(shown)}{f'; {more} more with -v' if more else ''}"
+            yield Piece(worth=94, lines=self._wrapped((told, "dim"), left=2, hang=2))
 
     # --- where the step goes ------------------------------------------------------------------------------------------
 
@@ -202,9 +204,10 @@ class _Written:
     def _remarks(self, remarks: r.Remarks) -> Iterator[Piece[Words]]:
         if not remarks.texts:
             return
-        yield Piece(worth=87, lines=(Words(), Words(remarks.title, style="bold")), name="remarks")
-        for place, text in enumerate(remarks.texts):
-            yield Piece(worth=max(86 - 9 * place, 20), lines=self._wrapped((f"· {text}", ""), left=1, hang=2), under="remarks")
+        texts = [self._wrapped((f"· {text}", ""), left=1, hang=2) for text in remarks.texts]
+        yield Piece(worth=89, lines=(Words(), Words(remarks.title, style="bold"), *texts[0]), name="remarks")
+        for place, lines in enumerate(texts[1:], 1):
+            yield Piece(worth=max(86 - 9 * place, 20), lines=lines, under="remarks")
 
     def _commands(self, commands: r.Commands) -> Iterator[Piece[Words]]:
         yield Piece(worth=98, lines=(Words(), Words(commands.title, style="bold")))
