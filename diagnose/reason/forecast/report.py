@@ -45,7 +45,8 @@ def with_forecasts(
     def asked(key: str) -> Question:
         return fix_question(key, context, document.findings)
 
-    plan, whole = foreseen(document.plan, asked, replays, Compatible(context))
+    tie_ns = knowledge.rulebook.walls.tie_share * (context.numbers(["step_ns"])[0] or 0) if document.verdict.cause is None else 0
+    plan, whole = foreseen(document.plan, asked, replays, Compatible(context), tie_ns=round(tie_ns))
     alone = {fix.id: found for fix in _to_replay(document.findings) if (found := _alone(asked(fix.id), replays)) is not None}
     return structs.replace(
         document,
