@@ -14,7 +14,7 @@ from diagnose.job import flops
 from diagnose.job.derived import completed
 from diagnose.job.layout import layers_of, stages_of
 from diagnose.job.model import Job
-from diagnose.model.vocabulary import CommKind
+from diagnose.model.vocabulary import UNKNOWN_KIND, CommKind
 
 _Value = int | float | str | None
 _MESH = {
@@ -30,6 +30,7 @@ _RANKS_OF: Mapping[CommKind, tuple[str, ...]] = {  # an exchange of a kind needs
     "pipeline": (_MESH["PP"],),
     "context": (_MESH["CP"],),
 }
+_SHARDED = ("optim", "optim_grads", "optim_grads_params")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +42,12 @@ class Sizes:
 
 
 def absent_kinds(job: Job) -> frozenset[CommKind]:
-    """Kinds of exchange that the job's settings rule out: each size that they need is 1."""
-    return frozenset(kind for kind, names in _RANKS_OF.items() if all(job.get(name) == 1 for name in names))
+    """Kinds of exchange that the job's settings rule out: each size that they need is 1.
+
+    "other": ZeRO has no purpose of its own for the group of all ranks, which is its data-parallel group.
+    """
+    alone = frozenset(kind for kind, names in _RANKS_OF.items() if all(job.get(name) == 1 for name in names))
+    return alone | {UNKNOWN_KIND} if job.get("data_parallel_sharding_strategy") in _SHARDED else alone
 
 
 def sizes(job: Job, *, world_size: int | None = None) -> Sizes:

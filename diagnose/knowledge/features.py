@@ -41,6 +41,7 @@ class _Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     cast: Feature
     python: Feature
     training: Feature
+    fsdp: Feature
     megatron: Feature
 
 

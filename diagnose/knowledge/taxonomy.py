@@ -140,11 +140,15 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Payload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a collective carries: element types as PyTorch records them, and how many elements one rank gives."""
+    """What a collective carries: element types as PyTorch records them, and how many elements one rank gives.
+
+    `sharded`: only in the group of all ranks (PyTorch's `default_pg`) of a job whose file splits the optimizer over data-parallel ranks.
+    """
 
     dtypes: tuple[str, ...] = ()  # none listed: any
     min_elements: int = 0
     max_elements: int | None = None
+    sharded: bool = False
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

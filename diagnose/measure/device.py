@@ -43,7 +43,7 @@ from diagnose.measure.waits.leads import claims, host_limited, recompute_restart
 from diagnose.measure.waits.stalls import Causes, blocking, stalls
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import Device, Trace
-from diagnose.model.vocabulary import CAPTURE, CAST, EVIDENCE, FP32_PRODUCT, PHASES, UNFUSED_ATTENTION
+from diagnose.model.vocabulary import CAPTURE, CAST, EVIDENCE, FP32_PRODUCT, LOSS, OPTIMIZER, PHASES, QUANTIZE, UNFUSED_ATTENTION
 
 SHOWN_HOST_COSTS = 20
 Row = Mapping[str, Any]
@@ -268,6 +268,9 @@ def device_work(trace: Trace, launches: Launches, classified: Classified) -> Ite
         yield rank, device, own.drop("rank", "device").join(classes, on="class_id", how="left", maintain_order="left").with_row_index("op")
 
 
+_CLAIMED = (LOSS, OPTIMIZER, QUANTIZE)  # buckets whose findings claim all that runs there, casts among it
+
+
 def kernel_traits(trace: Trace, inside: pl.DataFrame, features: Features) -> dict[str, pl.Series]:
     """By trait (`TRAITS`), the operations in the steps that have it: by their names, or by what runs around them."""
     names = trace.names.join(inside.select(pl.col("name_id").alias("id")), on="id", how="semi").drop_nulls("text")
@@ -277,7 +280,9 @@ def kernel_traits(trace: Trace, inside: pl.DataFrame, features: Features) -> dic
         return inside.filter((pl.col("role") == "compute") & pl.col("name_id").is_in(proof.implode()))["op"]
 
     attention = inside["op"].filter(unfused_attention(inside))
-    return {FP32_PRODUCT: named(FP32_PRODUCT), CAST: named(CAST), UNFUSED_ATTENTION: attention}
+    elsewhere = inside["op"].filter(inside["bucket"].cast(pl.String).is_in(_CLAIMED) | inside["op"].is_in(attention.implode()))
+    casts = named(CAST)
+    return {FP32_PRODUCT: named(FP32_PRODUCT), CAST: casts.filter(~casts.is_in(elsewhere.implode())), UNFUSED_ATTENTION: attention}
 
 
 def measure_device(

@@ -47,6 +47,9 @@ def feature_facts(one: DeviceMeasure, communication: Sequence[Communication], fe
     }
 
 
+FRAMEWORKS = ("megatron", "fsdp")  # what is built on the second shows the first
+
+
 def program_facts(trace: Trace, devices: Sequence[DeviceMeasure], features: Features) -> dict[str, FactValue]:
     """What kind of program one input is: rules and fixes of another kind are left out.
 
@@ -66,7 +69,7 @@ def program_facts(trace: Trace, devices: Sequence[DeviceMeasure], features: Feat
         if computed
         else None,
         "python_seen": python_seen(trace, features),
-        "framework_seen": "megatron" if any(map(features["megatron"].search, names)) else "none",
+        "framework_seen": next((name for name in FRAMEWORKS if any(map(features[name].search, names))), "none"),
     }
 
 

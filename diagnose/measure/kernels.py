@@ -27,7 +27,7 @@ from diagnose.measure.waits.host_costs import long_gaps
 from diagnose.measure.waits.stalls import Stalls
 from diagnose.model.intervals import levels, merge, overlaps
 from diagnose.model.trace import Device, OpKind, Trace
-from diagnose.model.vocabulary import ATTENTION, CAST, ELEMENTWISE, EXPERT_GEMM, OPTIMIZER, ROUTER, VISION_ENCODER
+from diagnose.model.vocabulary import ATTENTION, CAST, ELEMENTWISE, EXPERT_GEMM, OPTIMIZER, ROUTER, UNFUSED_ATTENTION, VISION_ENCODER
 
 KEPT = 400  # rows of one device; our own choice: steps of training seldom run more names, and the rest has little work
 Role = pl.Enum(["compute", "transport", "packing", "copy"])
@@ -421,17 +421,17 @@ def step_counts(
             pl.col("bytes").filter(to_host & (pl.col("meanwhile") == "forward")).sum().alias("copy_d2h_forward_bytes"),
         )
     )
-    chained = pointwise_chains(inside, traits[CAST])
+    chained = pointwise_chains(inside, pl.concat([traits[CAST], traits[UNFUSED_ATTENTION]]))
     hosted, gaps = host_counts(host, inside, windows), long_gaps(found, overhead)
     table = per_window(windows, by_ops, _busy(inside, windows, traits), chained, hosted, gaps)
     return table.with_columns(pl.exclude("index", *_MAY_LACK).fill_null(0))
 
 
-def pointwise_chains(inside: pl.DataFrame, casts: pl.Series) -> pl.DataFrame:
+def pointwise_chains(inside: pl.DataFrame, claimed: pl.Series) -> pl.DataFrame:
     """index, pointwise_chain_ns: work of generic kernels that follow each other on a stream, less the longest of each such chain.
 
-    One of a chain has to move the tensor all the same. `inside`: operations in the steps in order of start; `casts`: which of them copy
-    into another type; these break no chain and do not count.
+    One of a chain has to move the tensor all the same. `inside`: operations in the steps in order of start; `claimed`: which of them copy
+    into another type or are of unfused attention, findings of their own; these break no chain and do not count.
     """
     length = pl.col("end") - pl.col("start")
     chain = inside.filter(pl.col("kind") == "kernel").select(
@@ -440,9 +440,9 @@ def pointwise_chains(inside: pl.DataFrame, casts: pl.Series) -> pl.DataFrame:
         "stream",
         "bucket",
         length.alias("ns"),
-        cast=pl.col("op").is_in(casts.implode()),
+        claimed=pl.col("op").is_in(claimed.implode()),
     )
-    own = chain.filter((pl.col("bucket") == ELEMENTWISE) & ~pl.col("cast")).group_by("index", "stream", "chain")
+    own = chain.filter((pl.col("bucket") == ELEMENTWISE) & ~pl.col("claimed")).group_by("index", "stream", "chain")
     joined = own.agg((pl.col("ns").sum() - pl.col("ns").max()).alias("pointwise_chain_ns"))
     return joined.group_by("index").agg(pl.col("pointwise_chain_ns").sum())
 

@@ -14,7 +14,8 @@ LEAST_STEPS = 6  # two to each third; with fewer a single slow step looks like a
 LEAST_SLOWING = 1.04  # of a kernel's length: below it is scatter
 LEAST_PACED = 3  # with fewer steps it is not known which are the slow ones
 ALIKE = 0.75  # share of compute that must have become slower: memory-bound kernels follow the clock less
-KNOWN = 0.5  # share of compute whose shapes run in every third: else the steps do other work
+KNOWN = 0.5  # share of compute of even work whose shapes run in every third: else the steps do other work
+LEAST_EVEN = 0.1  # share of all compute that these shapes are: what experts do tells nothing of the GPU, and may be most
 _SHAPE = ["name_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 
 
@@ -34,6 +35,12 @@ def speeds(inside: pl.DataFrame, windows: pl.DataFrame, uneven: Collection[str])
     return slowing(compute, windows), paces(compute, windows)
 
 
+def _tells(work: int, compute: pl.DataFrame) -> bool:
+    """Whether kernels of so much work, of shapes that come back, speak for the GPU."""
+    even, every = int(compute["ns"].filter(~compute["uneven"]).sum()), int(compute["ns"].sum())
+    return work > 0 and work >= KNOWN * even and work >= LEAST_EVEN * every
+
+
 def slowing(compute: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """index, slowed_ns: what the compute of each step takes longer than in the first third of the steps; 0 where it does not get slower.
 
@@ -49,12 +56,17 @@ def slowing(compute: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         steady.group_by(_SHAPE)
         .agg(
             pl.col("ns").sum().alias("work"),
-            *(pl.col("ns").filter(pl.col("third") == third).median().alias(name) for third, name in enumerate(("first", "middle", "last"))),
+            pl.col("ns").filter(pl.col("third") == 0).median().alias("first"),
+            # single slow steps are no trend: of later steps the faster ones have to be slower
+            *(
+                pl.col("ns").filter(pl.col("third") == third).quantile(0.25, "lower").alias(name)
+                for third, name in ((1, "middle"), (2, "last"))
+            ),
         )
         .drop_nulls(["first", "middle", "last"])
     )
     work = int(usual["work"].sum())
-    if not work or work < KNOWN * int(compute["ns"].sum()):
+    if not _tells(work, compute):
         return nothing
     slower = (pl.col("last") > LEAST_SLOWING * pl.col("first")) & (pl.col("middle") >= pl.col("first"))
     if int(usual.filter(slower)["work"].sum()) < ALIKE * work:
@@ -78,7 +90,7 @@ def paces(compute: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         .with_columns((pl.col("median") / usual).alias("ratio"))
         .sort("ratio", *_SHAPE)
     )
-    if windows.height < LEAST_PACED or int(told["ns"].sum()) < KNOWN * int(compute["ns"].sum()):
+    if windows.height < LEAST_PACED or not _tells(int(told["ns"].sum()), compute):
         return windows.select("index", pl.lit(None, dtype=pl.Float64).alias("pace"), pl.lit(None, dtype=pl.Int64).alias("slow_steps_ns"))
     middle = pl.col("ratio").filter(pl.col("ns").cum_sum() * 2 >= pl.col("ns").sum()).first()
     slower = pl.col("ns").filter(pl.col("ratio") >= 1 + (LEAST_SLOWING - 1) / 2).sum() >= ALIKE * pl.col("ns").sum()

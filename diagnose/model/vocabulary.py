@@ -21,6 +21,7 @@ Role = Literal["compute", "transport", "packing", "copy"]
 CommKind = Literal["expert", "data", "tensor", "pipeline", "context", "other"]
 Cause = Literal["allocator", "sync", "gc", "loading", "recompilation", "message_passing", "python", "host", "launch", "first_use"]
 FactValue = int | float | bool | str | None
+UNKNOWN_KIND: CommKind = "other"  # of a group that nothing tells, or of none of the purposes before
 COMM_KINDS: tuple[CommKind, ...] = ("expert", "data", "tensor", "pipeline", "context", "other")
 # Buckets that measures and the rules about neighbours go by themselves. All buckets, these among them, are the rows of
 # trace_rules/buckets.yaml.
@@ -30,8 +31,10 @@ DENSE_GEMM = "dense_gemm"
 DISPATCH = "dispatch"
 ELEMENTWISE = "elementwise"
 EXPERT_GEMM = "expert_gemm"
+LOSS = "loss"
 OPTIMIZER = "optimizer"
 OTHER_BUCKET = "other"
+QUANTIZE = "quantize"
 ROUTER = "router"
 VISION_ENCODER = "vision_encoder"
 MEMCPY, MEMSET = "memcpy", "memset"
@@ -44,8 +47,10 @@ METHOD_BUCKETS = (
     DISPATCH,
     ELEMENTWISE,
     EXPERT_GEMM,
+    LOSS,
     OPTIMIZER,
     OTHER_BUCKET,
+    QUANTIZE,
     ROUTER,
     VISION_ENCODER,
 )

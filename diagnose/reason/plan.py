@@ -23,6 +23,8 @@ MOST_STEPS = 6  # findings that the plan answers: more than that nobody tries at
 MOST_INSTEAD = 3  # fixes beside the first of a finding
 # of the step that a finding's bound must reach to be planned for: below it a change is not worth a run (this project's choice)
 LEAST_SHARE = 0.01
+# of the step, from which bound on it is worth a run to look further (this project's choice): a step waits a little for others anyway
+LOOK_SHARE = 0.05
 _LOOKING = "profile"  # the phase of fixes that only find out more: they stand instead of nothing
 _PROSE = re.compile(r"\b(?:the|a|an|of|in|to|or|and|as|with|one)\b|[A-Z]\w+ \w+ ")
 
@@ -37,7 +39,7 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) 
 
     What the verdict names as the cause first, then the findings as they stand, each followed by what could be had instead.
 
-    Of what holds too little to judge nothing is planned, and nothing is only looked at for what is of low severity.
+    Of what holds too little to judge nothing is planned, and nothing is only looked at for little.
 
     A fix that changes what is computed is no equal alternative of one that doesn't: it stands in a plan only as the first of its finding,
     or beside a first that only looks.
@@ -53,7 +55,7 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) 
         if answered == MOST_STEPS:
             break
         taken = {step.fix for step in steps}
-        looks = finding.severity != "low" or finding.id == cause
+        looks = (finding.bound_ns or 0) >= LOOK_SHARE * (step_ns or 0) or finding.id == cause
         open_ = [fix for fix in finding.fixes if fix.state in ("applicable", "unknown") and (looks or fix.phase != _LOOKING)]
         sure = [fix for fix in open_ if fix.state == "applicable"] or open_[:1]
         if open_ and all(fix.state == "unknown" for fix in open_):

@@ -400,6 +400,11 @@ def test_a_parallel_size_of_one_rules_its_exchanges_out() -> None:
     assert absent_kinds(read_job(B1)) == {"tensor", "context"}
 
 
+def test_zero_has_no_other_purpose_for_the_group_of_all_ranks() -> None:
+    zero = [parse_job(f'{{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {{"stage": {stage}}}}}') for stage in range(4)]
+    assert ["other" in absent_kinds(one) for one in zero] == [False, True, True, True]
+
+
 def closed_form(args: dict[str, int], moe_layers: int) -> float:
     """FLOP of one token by Megatron's own formula, with L = layers, h = hidden size, s = sequence, written out by hand.
 

@@ -315,7 +315,7 @@ def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> Non
     assert matching(KNOWLEDGE.features["foreach_update"], [*parts, *fused]) == set(parts)
     assert set(KNOWLEDGE.features) == {
         "narrow_gemm", "fp4_gemm", "narrow_reduction", "wide_reduction", "fused_exchange", "wide_gemm", "fused_router", "fused_permutation", "row_padding", "foreach_update", "lost_events", "out_of_memory",
-        "hierarchical_groups", "context_groups", "fp32_product", "cast", "python", "training", "megatron",
+        "hierarchical_groups", "context_groups", "fp32_product", "cast", "python", "training", "fsdp", "megatron",
     }  # fmt: skip
 
 

@@ -7,8 +7,8 @@ from diagnose.measure.kernels import pointwise_chains
 KINDS = ["elementwise", "dense_gemm", "memcpy"]
 
 
-def saved(*rows: tuple[str, int, int], casts: tuple[int, ...] = ()) -> list[int]:
-    """Saved ns by step of operations (bucket, length, stream); a step holds ten rows, `casts` are the numbers of rows."""
+def saved(*rows: tuple[str, int, int], claimed: tuple[int, ...] = ()) -> list[int]:
+    """Saved ns by step of operations (bucket, length, stream); a step holds ten rows, `claimed` are the numbers of rows."""
     starts = [1_000 * place for place in range(len(rows))]
     frame = pl.DataFrame(
         {
@@ -22,7 +22,7 @@ def saved(*rows: tuple[str, int, int], casts: tuple[int, ...] = ()) -> list[int]
         },
         schema_overrides={"bucket": pl.Enum(KINDS), "op": pl.UInt32},
     )
-    return pointwise_chains(frame, pl.Series(casts, dtype=pl.UInt32)).sort("index")["pointwise_chain_ns"].to_list()
+    return pointwise_chains(frame, pl.Series(claimed, dtype=pl.UInt32)).sort("index")["pointwise_chain_ns"].to_list()
 
 
 def test_the_longest_of_each_chain_remains() -> None:
@@ -33,6 +33,6 @@ def test_the_longest_of_each_chain_remains() -> None:
     assert saved(("elementwise", 30, 7), ("dense_gemm", 900, 7), ("elementwise", 50, 7)) == [0]
 
 
-def test_casts_break_no_chain_and_do_not_count_nor_do_copies() -> None:
-    assert saved(("elementwise", 30, 7), ("elementwise", 70, 7), ("elementwise", 50, 7), casts=(1,)) == [30]
+def test_what_another_finding_claims_breaks_no_chain_and_does_not_count_nor_do_copies() -> None:
+    assert saved(("elementwise", 30, 7), ("elementwise", 70, 7), ("elementwise", 50, 7), claimed=(1,)) == [30]
     assert saved(("elementwise", 30, 7), ("memcpy", 70, 7), ("elementwise", 50, 7)) == [30]

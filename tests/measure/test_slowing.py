@@ -54,6 +54,7 @@ def test_kernels_that_all_get_slower_show_by_how_much() -> None:
     (1.3, 1.3, 1.1, 1.1, 1.0, 1.0),
     (1.1, 1.1, 1.0, 1.0, 1.2, 1.2),
     (1.0, 1.0, 1.5, 1.5, 1.0, 1.0),
+    (1.0, 1.0, 1.3, 1.0, 1.3, 1.0),
 )
 def test_scatter_a_warm_up_and_what_comes_back_are_no_slowing(factors: tuple[float, ...]) -> None:
     assert slowed(*factors) == [0] * 6
@@ -78,6 +79,15 @@ def test_the_pace_of_a_step_is_that_of_nearly_all_its_kernels() -> None:
 def test_slow_steps_cost_what_all_their_compute_takes_longer() -> None:
     ran = kernels_of((1.0, 1.0, 1.25, 1.0), kernels=4, of=4, bucket="dense_gemm", grid=True, experts=0)
     assert paces(compute_kernels(ran, []), WINDOWS.head(4)).sort("index")["slow_steps_ns"].to_list() == [0, 0, 250, 0], "of 1000 ns"
+
+
+def test_dense_kernels_tell_the_pace_where_experts_hold_most_of_compute() -> None:
+    def paced_with(experts: int) -> list[float | None]:
+        ran = kernels_of((1.0, 1.0, 1.3, 1.0), kernels=20, of=20, bucket="dense_gemm", grid=True, experts=experts)
+        return paces(compute_kernels(ran, ["expert_gemm"]), WINDOWS.head(4)).sort("index")["pace"].to_list()
+
+    assert paced_with(16) == [1.0, 1.0, 1.3, 1.0], "a third of compute is dense"
+    assert paced_with(19) == [None] * 4, "less than a tenth is"
 
 
 def test_no_pace_is_told_of_steps_that_can_t_be_compared() -> None:

@@ -21,7 +21,20 @@ from diagnose.measure.buckets.names import namespaces_of, normalised, words_of
 from diagnose.measure.buckets.neighbours import neighbours
 from diagnose.measure.host import Launches
 from diagnose.model.trace import Trace
-from diagnose.model.vocabulary import COLLECTIVE, DENSE_GEMM, DISPATCH, ELEMENTWISE, EXPERT_GEMM, OPTIMIZER, OTHER_BUCKET, ROUTER, CommKind
+from diagnose.model.vocabulary import (
+    COLLECTIVE,
+    DENSE_GEMM,
+    DISPATCH,
+    ELEMENTWISE,
+    EXPERT_GEMM,
+    OPTIMIZER,
+    OTHER_BUCKET,
+    ROUTER,
+    UNKNOWN_KIND,
+    CommKind,
+)
+
+WORLD_GROUP = "default_pg"  # as PyTorch describes the group of all ranks
 
 
 def families(names: pl.Series, kinds: pl.Series, taxonomy: Taxonomy) -> pl.Series:
@@ -241,14 +254,15 @@ def verdict_of(family: int, mask: int, group: int, taxonomy: Taxonomy) -> Verdic
     )
 
 
-def group_index(payloads: pl.DataFrame, taxonomy: Taxonomy) -> pl.Series:
+def group_index(payloads: pl.DataFrame, taxonomy: Taxonomy, absent: frozenset[CommKind] = frozenset()) -> pl.Series:
     """Index of the group entry that tells each collective's process group (Int16); NO_GROUP where none does.
 
     `payloads`: group, collective, dtype, elements_in. The first description that matches wins; only where none does, what the
-    collective carries decides.
+    collective carries decides. `absent`: kinds of exchange that a job file rules out.
     """
     numbered = sorted(enumerate(taxonomy.groups), key=lambda entry: entry[1].payload is not None)
-    found = [pl.when(_tells(group)).then(pl.lit(index, dtype=pl.Int16)) for index, group in numbered]
+    able = [(index, one) for index, one in numbered if one.payload is None or not one.payload.sharded or UNKNOWN_KIND in absent]
+    found = [pl.when(_tells(group)).then(pl.lit(index, dtype=pl.Int16)) for index, group in able]
     return payloads.select(pl.coalesce(*found, pl.lit(NO_GROUP, dtype=pl.Int16)).alias("group"))["group"]
 
 
@@ -258,6 +272,8 @@ def _tells(group: Group) -> pl.Expr:
     if group.payload is None:
         return pl.col("group").cast(pl.String).str.contains(pattern)
     told = pl.col("collective").cast(pl.String).str.contains(pattern) & (pl.col("elements_in") >= group.payload.min_elements)
+    if group.payload.sharded:
+        told &= pl.col("group").cast(pl.String) == WORLD_GROUP
     if group.payload.dtypes:
         told &= pl.col("dtype").is_in(list(group.payload.dtypes))
     return told if group.payload.max_elements is None else told & (pl.col("elements_in") <= group.payload.max_elements)
@@ -276,10 +292,10 @@ def _family_of_ops(trace: Trace, taxonomy: Taxonomy) -> pl.Series:
     )
 
 
-def _group_of_ops(trace: Trace, family: pl.Series, context: HostContext, taxonomy: Taxonomy) -> pl.Series:
+def _group_of_ops(trace: Trace, family: pl.Series, context: HostContext, taxonomy: Taxonomy, absent: frozenset[CommKind]) -> pl.Series:
     """Group index (Int16) of every operation; NO_GROUP for all but collectives whose process group is described."""
     moving = pl.Series([item.role == "transport" for item in taxonomy.families], dtype=pl.Boolean)
-    groups = trace.payloads.select("id", group_index(trace.payloads, taxonomy).alias("group"))
+    groups = trace.payloads.select("id", group_index(trace.payloads, taxonomy, absent).alias("group"))
     frame = pl.DataFrame({"id": context.payload_id, "moving": moving.gather(family)})
     wanted = frame.select(pl.when("moving").then("id").alias("id"))
     return wanted.join(groups, on="id", how="left", maintain_order="left")["group"].fill_null(NO_GROUP)
@@ -289,7 +305,7 @@ def classify(trace: Trace, launches: Launches, taxonomy: Taxonomy, absent: froze
     """Decide bucket, role, kind, backend and phase of every device operation. `absent`: kinds of exchange that a job file rules out."""
     family = _family_of_ops(trace, taxonomy)
     context = host_context(trace, launches, taxonomy)
-    group = _group_of_ops(trace, family, context, taxonomy)
+    group = _group_of_ops(trace, family, context, taxonomy, absent)
     keys = pl.DataFrame({"family": family, "mask": context.mask, "group": group})
     distinct = keys.unique(maintain_order=True).with_row_index("case")
     verdicts = [verdict_of(item, mask, number, taxonomy) for item, mask, number in distinct.select("family", "mask", "group").iter_rows()]

@@ -150,15 +150,18 @@ def _saves(replays: Replays, chosen: Sequence[Question]) -> int:
 
 
 def foreseen(
-    steps: Sequence[PlanStep], asked: Callable[[str], Question], replays: Replays, together: Compatible
+    steps: Sequence[PlanStep], asked: Callable[[str], Question], replays: Replays, together: Compatible, *, tie_ns: int = 0
 ) -> tuple[tuple[PlanStep, ...], StepForecast | None]:
     """The steps of a plan with the mean step after each and all before it (of an alternative: in the place of its own), and after all.
 
     Of alternatives the first goes first that none is surely better than (at its worst than it at its best). A fix that can't be had with
     those before it, or whose effect is not known, has no forecast, with the reason. One that wins nothing goes behind all others, and is
-    asked once more there: what it shortens may be waited for only after them. `asked` gives the question of a fix.
+    asked once more there: what it shortens may be waited for only after them. `asked` gives the question of a fix. Findings whose bounds
+    are no further below the first's than `tie_ns` may take its place.
     """
-    groups = _alternatives(steps)
+    groups = _first_of_tied(
+        _alternatives(steps), tie_ns, lambda group: [_with_forecast(step, asked, (), replays, together) for step in group]
+    )
     first, chosen = _forecasts(groups, asked, (), replays, together)
     idle = [place for place, group in enumerate(first) if group[0].no_forecast == WINS_NOTHING]
     again, chosen = _forecasts([groups[place] for place in idle], asked, chosen, replays, together)
@@ -166,6 +169,25 @@ def foreseen(
     behind.sort(key=lambda group: group[0].no_forecast == WINS_NOTHING)
     found = [step for group in (*(one for place, one in enumerate(first) if place not in idle), *behind) for step in group]
     return tuple(found), forecast_of(replays, chosen) if chosen else None
+
+
+def _first_of_tied(
+    groups: Sequence[Sequence[PlanStep]], tie_ns: int, forecast: Callable[[Sequence[PlanStep]], list[PlanStep]]
+) -> list[Sequence[PlanStep]]:
+    """The groups, of those whose bounds tie with that of the first the one first that is surely better.
+
+    What can be had and replayed goes before what has to be asked for and can't be.
+    """
+    first, *others = groups or [()]
+    near = [group for group in others if (group[0].bound_ns or 0) + tie_ns >= (first[0].bound_ns or 0)]
+    if not tie_ns or not near:
+        return list(groups)
+    lead = _best_first(forecast(first))[0]
+    open_ = lead.forecast is None and lead.no_forecast != WINS_NOTHING
+    if open_ and lead.state == "applicable":
+        return list(groups)
+    best = next((group for group in near if _surely_better(forecast(group[:1])[0], lead)), first)
+    return [best, *(group for group in groups if group is not best)]
 
 
 def _forecasts(
@@ -266,12 +288,17 @@ def _best_first(group: Sequence[PlanStep]) -> list[PlanStep]:
 
 
 def _surely_better(one: PlanStep, than: PlanStep) -> bool:
-    if one.forecast is None or one.state not in (than.state, "applicable"):
+    if one.forecast is None or one.state not in (than.state, "applicable") or (_in_words(one) and not _in_words(than)):
         return False
     if than.forecast is None or one.forecast.high_ns < than.forecast.low_ns:
         return True
     more = {(change.key, change.text) for change in than.changes} < {(change.key, change.text) for change in one.changes}
     return more and than.forecast.likely_ns - one.forecast.likely_ns > NOTHING * than.forecast.now_ns
+
+
+def _in_words(step: PlanStep) -> bool:
+    """Whether no setting makes the change: somebody has to write it."""
+    return all(change.language == "words" for change in step.changes)
 
 
 def forecast_of(replays: Replays, questions: Sequence[Question]) -> StepForecast:

@@ -9,12 +9,13 @@ from functools import cache
 
 from msgspec import structs
 
-from diagnose.document.diagnosis import Diagnosis, Finding, Fix, StepForecast
+from diagnose.document.diagnosis import Diagnosis, Finding, Fix, StepForecast, Verdict
 from diagnose.job import Job
 from diagnose.knowledge.load import Knowledge
 from diagnose.measure.ranks.meetings import ONE_RANK, Met
 from diagnose.measure.replay.graph import Graph
 from diagnose.model.vocabulary import CAPTURE
+from diagnose.reason.context import Context
 from diagnose.reason.forecast.answer import context_of
 from diagnose.reason.forecast.configured import as_configured
 from diagnose.reason.forecast.outcome import Replays
@@ -45,7 +46,7 @@ def with_forecasts(
     def asked(key: str) -> Question:
         return fix_question(key, context, document.findings)
 
-    plan, whole = foreseen(document.plan, asked, replays, Compatible(context))
+    plan, whole = foreseen(document.plan, asked, replays, Compatible(context), tie_ns=_tie(document.verdict, context))
     alone = {fix.id: found for fix in _to_replay(document.findings) if (found := _alone(asked(fix.id), replays)) is not None}
     return structs.replace(
         document,
@@ -59,6 +60,13 @@ def with_forecasts(
             for finding in document.findings
         ),
     )
+
+
+def _tie(verdict: Verdict, context: Context) -> int:
+    """How far below the first of a plan, ns, another may take its place: where the verdict names no cause and walls that tie, or none."""
+    rules = context.rulebook.walls
+    open_ = verdict.cause is None and (verdict.tie or verdict.target_wall == rules.fallback)
+    return round(rules.tie_share * (context.numbers(["step_ns"])[0] or 0)) if open_ else 0
 
 
 def _to_replay(findings: Sequence[Finding]) -> tuple[Fix, ...]:

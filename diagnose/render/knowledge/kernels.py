@@ -163,4 +163,5 @@ def _payload_of(one: Group) -> tuple[str, ...]:
     kinds = (f"element type {' or '.join(one.payload.dtypes)}",) if one.payload.dtypes else ()
     least = (f"at least {one.payload.min_elements:,} elements",) if one.payload.min_elements else ()
     most = () if one.payload.max_elements is None else (f"at most {one.payload.max_elements:,} elements",)
-    return (*kinds, *least, *most)
+    world = ("in the group of all ranks of a job that splits its optimizer over data-parallel ranks",) if one.payload.sharded else ()
+    return (*kinds, *least, *most, *world)

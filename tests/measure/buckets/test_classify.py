@@ -8,7 +8,7 @@ import pytest
 
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.knowledge.taxonomy import Context, Family, Group, Taxonomy, load_taxonomy
-from diagnose.measure.buckets.classify import Classified, classify, decide
+from diagnose.measure.buckets.classify import NO_GROUP, Classified, classify, decide, group_index
 from diagnose.measure.buckets.describe import describe, describe_all
 from diagnose.measure.buckets.names import demangled, normalised
 from diagnose.measure.host import attribute
@@ -460,6 +460,17 @@ def test_payload_tells_where_the_group_does_not_and_one_that_says_nothing_is_rep
         ("collective", kind, f"{rule}_by_payload", ())
         for kind, rule in (("data", "gradients"), ("data", "gradients"), ("other", "scalars"))
     ]
+    world = pl.DataFrame(
+        {
+            "group": ["default_pg", "undefined"],
+            "collective": ["_allgather_base"] * 2,
+            "dtype": ["BFloat16"] * 2,
+            "elements_in": [8_000_000] * 2,
+        }
+    )
+    ids = [one.id for one in taxonomy.groups]
+    assert group_index(world, taxonomy).to_list() == [NO_GROUP] * 2
+    assert group_index(world, taxonomy, frozenset({"other"})).to_list() == [ids.index("world_of_zero"), NO_GROUP]
     silent = [
         {"collective": "allreduce", "dtype": "Float", "in_msg_nelems": 999_999},
         {"collective": "allreduce", "dtype": "BFloat16", "in_msg_nelems": 8_000_000},  # activations, as tensor parallelism sums them

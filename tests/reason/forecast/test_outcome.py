@@ -218,6 +218,44 @@ def test_what_wins_nothing_does_not_stand_before_what_wins(rules: ForecastRules)
     assert (last.likely_ns, last.high_ns > 80 * MS, last.with_) == (65 * MS, True, ("risky",))
 
 
+@pytest.mark.parametrize(
+    ("bounds", "tie", "order"),
+    [
+        ((30, 29), 3, ["gone", "little"]),
+        ((30, 26), 3, ["little", "gone"]),
+        ((30, 29), 0, ["little", "gone"]),
+        ((30, 31), 3, ["gone", "little"]),
+    ],
+)
+def test_of_findings_that_tie_the_one_goes_first_that_surely_wins_more(
+    rules: ForecastRules, bounds: tuple[int, int], tie: int, order: list[str]
+) -> None:
+    asked = {one.id: one for one in (question("little", "role = 'transport'", (0.9, 0.9, 0.9)), question("gone", "role = 'transport'"))}
+    steps = [structs.replace(planned(key), bound_ns=bound * MS) for key, bound in zip(asked, bounds, strict=True)]
+    found, _ = foreseen(steps, asked.__getitem__, Replays(graph(), rules), Free4All(), tie_ns=tie * MS)  # type: ignore[arg-type]
+    assert [one.fix for one in found] == order
+
+
+def test_what_has_to_be_asked_for_and_can_t_be_replayed_goes_behind_what_it_ties_with(rules: ForecastRules) -> None:
+    unknown = Question(id="unknown", title="unknown", refused="It hangs on what is not known.")
+    asked = {one.id: one for one in (unknown, question("gone", "role = 'transport'"))}
+    for state, order in (("unknown", ["gone", "unknown"]), ("applicable", ["unknown", "gone"])):
+        steps = [structs.replace(planned("unknown", state=state), bound_ns=30 * MS), structs.replace(planned("gone"), bound_ns=29 * MS)]
+        found, _ = foreseen(steps, asked.__getitem__, Replays(graph(), rules), Free4All(), tie_ns=3 * MS)  # type: ignore[arg-type]
+        assert [one.fix for one in found] == order
+
+
+def test_what_somebody_has_to_write_takes_no_place_of_a_setting(rules: ForecastRules) -> None:
+    little, gone = question("little", "role = 'transport'", (0.9, 0.9, 0.9)), question("gone", "role = 'transport'")
+    asked = {one.id: one for one in (little, gone)}
+    setting = PlanSetting(
+        framework="torchtitan", key="compile.enable", from_=None, text="compile.enable: true", language="yaml", stays=False
+    )
+    steps = [structs.replace(planned("little"), changes=(setting,)), planned("gone", "little")]
+    found, _ = foreseen(steps, asked.__getitem__, Replays(graph(), rules), Free4All())  # type: ignore[arg-type]
+    assert [one.fix for one in found] == ["little", "gone"]
+
+
 def test_what_a_change_wins_at_most_is_no_less_than_what_it_is_forecast_to_win(rules: ForecastRules) -> None:
     """80 ms now, 50 without exchange, 45.1 at best (15 % of the 30 and 0.5 % of the step); findings are about 20 and 40 of these."""
     gone = question("gone", "role = 'transport'")

@@ -21,7 +21,8 @@ def headline(document: Diagnosis) -> str:
     title = words.wall(found.target_wall)
     wall = words.VOCABULARY.bound_by(found.target_wall) if found.target_wall == found.dominant_wall else f"{title} first"
     if found.cause is None or not cause:
-        return wall
+        tied = found.tie and found.target_wall != found.dominant_wall
+        return f"{title} or {words.wall_in_text(found.runner_up)} first" if tied and found.runner_up else wall
     own = any(one.id == found.cause.finding and one.wall == found.target_wall for one in document.findings)
     return f"{wall} · {cause}" if own else cause
 
