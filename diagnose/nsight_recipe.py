@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import nsys_recipe
+from msgspec import structs
 from nsys_recipe.lib import recipe
 from nsys_recipe.lib.args import Option
 
@@ -25,7 +25,7 @@ from diagnose.errors import DiagnoseError, UsageError
 from diagnose.scale.elsewhere import ElsewhereEngine, Options, measure_input
 
 FOLDER = Path(__file__).parent / "recipe" / "diagnose"
-_TAKEN = {entry.name for entry in fields(Options)}
+_TAKEN = set(Options.__struct_fields__)
 OUTPUTS = {".html": "HTML", ".json": "JSON", ".md": "Markdown"}
 
 
@@ -69,7 +69,7 @@ class Diagnose(recipe.Recipe):  # type: ignore[misc] # nsys' library has no type
         from diagnose.pipeline import diagnose  # noqa: PLC0415 - only now; see the module's text
         from diagnose.render import format_of, write  # noqa: PLC0415
 
-        document = diagnose(reports, engine=ElsewhereEngine(outcomes=dict(zip(reports, packed, strict=True))), **vars(options))
+        document = diagnose(reports, engine=ElsewhereEngine(outcomes=dict(zip(reports, packed, strict=True))), **structs.asdict(options))
         for extension, kind in OUTPUTS.items():
             file = Path(self.add_output_file(f"diagnosis{extension}", kind))
             file.write_text(write(document, format_of(file, "diagnosis") or ""), encoding="utf-8")

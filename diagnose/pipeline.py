@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import SCHEMA, Diagnosis
@@ -114,7 +116,7 @@ def _with_forecasts(
         again = replace(run, settings=replace(run.settings, replay=True), tasks=(replace(tasks[number], place=0),))
         found = _outcomes(again, engine)[0]
         graph = found.devices[row].graph if isinstance(found, Measured) else None
-        graph = None if graph is None else replace(graph, rank=part.devices[row].rank)
+        graph = None if graph is None else dataclasses.replace(graph, rank=part.devices[row].rank)
     return with_forecasts(
         document,
         graph,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.bisect import git
 from diagnose.bisect.log import Entry, SearchError
@@ -22,8 +24,7 @@ _DATE = re.compile(
 _HASH = re.compile(r"(?<![0-9a-zA-Z])[0-9a-f]{7,40}(?![0-9a-zA-Z])")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Order:
+class Order(Struct, frozen=True, kw_only=True):
     """The candidates; `how` says in a sentence how they were put in order."""
 
     entries: tuple[Entry, ...]

@@ -13,9 +13,10 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
 
 from diagnose.errors import OutputError, UsageError
 
@@ -235,8 +236,7 @@ def top_of(folder: Path) -> Path:
 # --- a checkout of its own --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class UserRepository:
+class UserRepository(Struct, frozen=True, kw_only=True):
     """Where a repository of the user's keeps its own and shared things, its checkout (None: bare) and the URL of its origin ("": none)."""
 
     git: Path
@@ -249,8 +249,7 @@ class CheckoutError(Exception):
     """A commit that can't be checked out with all it needs; the candidate is skipped with this reason."""
 
 
-@dataclass(frozen=True)
-class Checkout:
+class Checkout(Struct, frozen=True, dict=True):
     """The clone at `folder` of the repository that `source` lies in. `keep`: what commands leave stays, for build caches."""
 
     folder: Path

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from diagnose.bisect.model import Numbers, Trend
 from diagnose.bisect.report import rounded, taken_back
@@ -32,8 +33,7 @@ _TOLD = 10  # runs without a value of which it is said why
 _SURE = 0.99  # from here on a step is told without its range
 
 
-@dataclass(frozen=True, kw_only=True)
-class Captured:
+class Captured(Struct, frozen=True, kw_only=True):
     """One run in its order: its diagnosis, or why there is none."""
 
     label: str

@@ -14,7 +14,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -102,8 +101,7 @@ class Line(Struct, frozen=True, kw_only=True, tag="trial", tag_field="line"):
     rank: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogContent:
+class LogContent(Struct, frozen=True, kw_only=True):
     """What a log holds. `length`: bytes of whole lines; `torn`: bytes after them, of a line whose writing was interrupted."""
 
     header: Header
@@ -204,8 +202,7 @@ def check_same(experiment: Experiment, logged: Experiment) -> None:
 # --- the folder -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Workspace:
+class Workspace(Struct, frozen=True, kw_only=True):
     """Where a command works.
 
     Its folder, the folder for its trace, the file for what it prints, and a descriptor that is kept open while it runs (the search's lock).
@@ -220,8 +217,7 @@ class Workspace:
     apart: bool = True
 
 
-@dataclass(frozen=True)
-class SearchFolder:
+class SearchFolder(Struct, frozen=True):
     """The folder at `path`; everything in it is ignored by git."""
 
     path: Path

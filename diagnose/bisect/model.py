@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import linear_regression, median, median_low
 
@@ -63,16 +62,14 @@ _SMALL = math.log(1e-4)  # a number of change points whose sets together weigh l
 # --- noise ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Noise:
+class Noise(Struct, frozen=True, kw_only=True):
     """The standard deviation of one capture around its candidate's level; `freedom`: of the estimate, or the weight of what is assumed."""
 
     scale: float
     freedom: float
 
 
-@dataclass(frozen=True)
-class Readings:
+class Readings(Struct, frozen=True):
     """What was measured of one candidate, transformed: number, mean, and sum of squares around the mean."""
 
     place: int
@@ -179,8 +176,7 @@ def discordant(values: Values, prior: Noise, error: float) -> tuple[int, ...]:
 # --- change points ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Beliefs:
+class Beliefs(Struct, frozen=True, kw_only=True):
     """What is assumed before measuring. `width`: the range in which levels lie.
 
     `none`: odds of no change point at all against one; `more`: odds of each further one. `drift`: by how much candidates of one level may
@@ -194,8 +190,7 @@ class Beliefs:
     drift: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Posterior:
+class Posterior(Struct, frozen=True, kw_only=True):
     """`chances[g]`: probability of a change point between the measured candidates g and g + 1.
 
     `best`: the likeliest set of them; `levels` one more than those; `noise`: one capture's standard deviation there.
@@ -319,8 +314,7 @@ def _criterion(squares: float, freedom: float, size: int, parameters: int) -> fl
     return freedom * math.log(squares / freedom) + parameters * math.log(size)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trend:
+class Trend(Struct, frozen=True, kw_only=True):
     """A straight line through all readings: its numbers at the first and the last candidate.
 
     `evidence`: by how much its criterion is better than that of the best set of change points, none among them. `noise`: the standard

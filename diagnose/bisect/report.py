@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct, field
 
 from diagnose.bisect.log import Criteria, Entry, Header, Line, Log
 from diagnose.bisect.model import Trend, pooled_noise, readings
@@ -36,8 +37,7 @@ _MOST = 5  # traces of a side of a step that are compared
 _MORE_LIKELY = 0.5  # a step that is not sure enough to be named is told from here on as the likeliest one
 
 
-@dataclass(frozen=True, kw_only=True)
-class Origin:
+class Origin(Struct, frozen=True, kw_only=True):
     """Where a candidate comes from.
 
     A commit's whole message, its author's name, its date (ISO 8601), and what git counts as changed; a note about it. Empty of anything
@@ -185,8 +185,7 @@ def _standing(state: State, answer: Answer, place: int) -> CandidateState:
 # --- culprits ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Builder:
+class _Builder(Struct, frozen=True, kw_only=True):
     """Makes culprits, and collects in `notes` what has to be said about them."""
 
     header: Header
@@ -515,8 +514,7 @@ Verdict = Literal["good", "bad", "open"]
 VERDICTS: Mapping[Verdict, str] = {"good": "good", "bad": "bad", "open": "not clear yet"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Judgement:
+class Judgement(Struct, frozen=True, kw_only=True):
     """A verdict with how far the new captures are from the good ones: relative, worse is positive.
 
     `low` and `high`: the interval that the verdict goes by. `noise`: the standard deviation of one capture, relative.

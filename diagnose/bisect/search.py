@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.bisect.model import (
     Beliefs,
@@ -50,8 +52,7 @@ _SURE = 3  # captures of a candidate after a step that seems to lie before it ag
 # --- what was measured ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Question:
+class Question(Struct, frozen=True, kw_only=True):
     """What is searched.
 
     `count` candidates, from good (0) to bad. `again`: a candidate can be captured several times, up to `repeats`; otherwise all were
@@ -74,8 +75,7 @@ class Question:
     reverts: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Measurement:
+class Measurement(Struct, frozen=True):
     """One trial: the metric's value (None: it gave none) and its relative standard error by its steps.
 
     `standing`, of one without a value: "tried" may be tried again; "hopeless" is not; "left out" takes back what the candidate gave before;
@@ -88,8 +88,7 @@ class Measurement:
     standing: Literal["tried", "hopeless", "left out", "afresh"] = "tried"
 
 
-@dataclass(frozen=True)
-class Gap:
+class Gap(Struct, frozen=True):
     """A gap between two measured candidates: the chance of a step in it, the levels on both sides, candidates inside still to be tried."""
 
     index: int
@@ -329,8 +328,7 @@ class State:
 # --- advice -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Next:
+class Next(Struct, frozen=True, kw_only=True):
     """Measure this candidate. `expected` and `most` runs are left, this one among them."""
 
     place: int
@@ -339,8 +337,7 @@ class Next:
     most: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChangePoint:
+class ChangePoint(Struct, frozen=True, kw_only=True):
     """A step after `before`, not later than `place`; `base` and `new` are levels in the metric's unit.
 
     `likeliest`: where within that it lies most probably, and how probably.
@@ -353,8 +350,7 @@ class ChangePoint:
     likeliest: tuple[int, float]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """The end of a search. `ends` tells why nothing between was searched; `missing` is an end that gives no value.
 
     `small`: steps that are too small to be searched for; `lone`: single readings that differ from all others. `creeping`: the line along

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, field, structs
+from msgspec.structs import replace
 
 from diagnose import __version__
 from diagnose.bisect import git, log, report
@@ -53,8 +53,7 @@ class StoppedError(DiagnoseError):
     exit_code = 130
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Struct, frozen=True, kw_only=True):
     """What may differ between runs of one search.
 
     How patient (seconds), which candidates to leave out and which that failed to try afresh, and what measures `traces`.

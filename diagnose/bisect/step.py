@@ -6,8 +6,9 @@ import math
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from diagnose.bisect.log import Experiment, Line, SearchFolder
 from diagnose.bisect.model import Noise, Numbers, pooled_noise, readings
@@ -64,8 +65,7 @@ def judge(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Capture:
+class _Capture(Struct, frozen=True, kw_only=True):
     """A capture of the commit against the good ones: values, largest relative error by steps, comparison with the first good one."""
 
     value: float
@@ -75,8 +75,7 @@ class _Capture:
     held: Comparison
 
 
-@dataclass(frozen=True, kw_only=True)
-class Step:
+class Step(Struct, frozen=True, kw_only=True):
     """One step of git's bisection.
 
     `baseline` gives captures of a good commit (label, document), once there is a diagnosis: which one of a name fits depends on it.

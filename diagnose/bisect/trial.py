@@ -16,7 +16,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from diagnose.bisect import guard
 from diagnose.bisect.git import Checkout, CheckoutError, environment
@@ -46,8 +46,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 _FOLDERS = re.compile(r"(?:/[^\s/'\":]+)+/(?=[^\s/'\":]+)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CommandResult:
+class CommandResult(Struct, frozen=True, kw_only=True):
     """How a command ended. `last_words` is what it printed at the end, in a line."""
 
     code: int
@@ -213,8 +212,7 @@ class _FailedError(Exception):
 # --- diagnoses and their values ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class TraceOptions:
+class TraceOptions(Struct, frozen=True, kw_only=True):
     """How traces are measured: the pipeline's options. A relative `config` is looked for in the folder that the command works in."""
 
     config: str | None = None
@@ -229,7 +227,7 @@ class TraceOptions:
 
     def arguments(self, folder: Path) -> dict[str, Any]:
         """The pipeline's keyword arguments for a command that works in `folder`."""
-        return {**vars(self), "config": None if self.config is None else folder / self.config}
+        return {**structs.asdict(self), "config": None if self.config is None else folder / self.config}
 
 
 def document_of(capture: Sequence[Path], options: TraceOptions, folder: Path) -> Diagnosis:

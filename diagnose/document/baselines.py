@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 from msgspec import Struct
 
@@ -33,8 +31,7 @@ def decode_run(data: bytes) -> StoredRun:
     return msgspec.json.decode(data, type=StoredRun)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunRow:
+class RunRow(Struct, frozen=True, kw_only=True):
     """One run of a stored baseline; `step_ns` and `steps` are None where `problem` says that the file can't be used.
 
     `date` is empty where it was never told.
@@ -51,8 +48,7 @@ class RunRow:
     problem: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredBaseline:
+class StoredBaseline(Struct, frozen=True, kw_only=True):
     """The runs of one job and device under one name, oldest first.
 
     `step_ns` is the median of their median steps, `noise` the standard deviation between them, relative.
@@ -73,8 +69,7 @@ class StoredBaseline:
     problem: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Baselines:
+class Baselines(Struct, frozen=True, kw_only=True):
     """All that is stored in a folder, or under one name; `detail`: with a row for each run."""
 
     entries: tuple[StoredBaseline, ...]

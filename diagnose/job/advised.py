@@ -7,7 +7,8 @@ the sequence over 4096, as a power of two that the ranks and the sequence can be
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from diagnose.job.model import Job
 
@@ -15,8 +16,7 @@ _COUNTED = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipe
 TOKENS = 4096  # of a sequence on one rank; twice as many are not too many
 
 
-@dataclass(frozen=True, kw_only=True)
-class Advised:
+class Advised(Struct, frozen=True, kw_only=True):
     """A size and how it follows."""
 
     value: int

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from diagnose.document.diagnosis import ScriptDefault
 from diagnose.job.launch import ranks
@@ -19,8 +22,7 @@ _SCRIPT = re.compile(r"[^=]*\.(py|sh)")
 _NOT_A_JOB = "Give the command that starts the training with its flags, or a file of them."
 
 
-@dataclass(frozen=True, kw_only=True)
-class Command:
+class Command(Struct, frozen=True, kw_only=True):
     """`around`: what launcher and environment tell. `notes` come before what is said of the arguments, `conditional` after it.
     `part`: the flags are not all that the training is given. `variables`: what the command sees of the environment that the script sets.
     """
@@ -170,7 +172,7 @@ def _instead(script: Script) -> str:
 
 def _literal(token: Token) -> Token:
     """A word of a text that another shell takes apart: what that one would put in is not known here."""
-    return replace(token, unresolved=token.text) if not token.unresolved and re.search(r"[$`\"']", token.text) else token
+    return dataclasses.replace(token, unresolved=token.text) if not token.unresolved and re.search(r"[$`\"']", token.text) else token
 
 
 def _within(texts: tuple[str, ...], others: tuple[str, ...]) -> bool:
@@ -245,8 +247,7 @@ def _leaf(key: str, shown: str, value: object, at: Token, unresolved: str = "") 
 # --- the command around them ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Known:
+class Known(Struct, frozen=True, kw_only=True):
     """Words by which a training's arguments are known: flags, options and dotted keys of settings."""
 
     flags: frozenset[str]
@@ -327,7 +328,7 @@ def _program(tokens: Sequence[Token], known: Known) -> int | None:
 
 def _behind(tokens: Sequence[Token], place: int, known: Known) -> int | None:
     """A program whose name is not known: the last word of that kind before the first known argument, unless a known program comes."""
-    later = _program([*tokens[:place], *(replace(one, unresolved="") for one in tokens[place:])], known)
+    later = _program([*tokens[:place], *(dataclasses.replace(one, unresolved="") for one in tokens[place:])], known)
     if later is not None:
         return later
     first = next(at for at in range(place + 1, len(tokens)) if known.holds(tokens[at]))
@@ -357,11 +358,11 @@ def _environment(run: Run, table: JobSettings) -> list[Leaf]:
         name, equals, value = token.text.partition("=")
         if not equals or name not in known:
             continue
-        prefix[name] = replace(token, text=value)
+        prefix[name] = dataclasses.replace(token, text=value)
     for token in run.tokens:  # ray job submit --runtime-env-json='{"env_vars": {"NAME": "VALUE"}}'
         if token.text.startswith(("--runtime-env-json", "{")) and '"env_vars"' in token.text:
             for name, value in re.findall(r'"(\w+)"\s*:\s*"([^"]*)"', token.text):
                 if name in known:
-                    prefix[name] = replace(token, text=value, unresolved=value if "$" in value else "")
+                    prefix[name] = dataclasses.replace(token, text=value, unresolved=value if "$" in value else "")
     seen = {name: token for name, token in {**run.environment, **prefix}.items() if name in known}
     return [_leaf(f"env_vars.{name}", name, token.text, token, token.unresolved) for name, token in seen.items()]

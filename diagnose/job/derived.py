@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from diagnose.job.model import Job, Setting, column
 from diagnose.knowledge import conditions
@@ -21,7 +21,7 @@ def completed(job: Job, *, world_size: int | None) -> Job:
     settings = dict(job.settings) | {"world_size": told}
     left = frozenset(name for name, spec in job.table.specs.items() if spec.derive_is_default)
     settings |= derived_from(settings, job.unresolved | left, job.table)
-    return replace(job, settings={name: settings[name] for name in job.table.specs if name in settings})
+    return dataclasses.replace(job, settings={name: settings[name] for name in job.table.specs if name in settings})
 
 
 def derived_from(settings: Mapping[str, Setting], unresolved: frozenset[str], table: JobSettings) -> dict[str, Setting]:

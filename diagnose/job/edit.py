@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct
 
 from diagnose.job import edit_yaml as yaml_edit
 from diagnose.job.edit_yaml import Node, Path, YamlEditError
@@ -35,8 +38,7 @@ class Edit:
         return None if self.setting is None else self.table.specs[self.setting]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Editor:
+class Editor(Struct, frozen=True, kw_only=True):
     """Writes edits into the text of a job file: `write(text, edit, value)`, where `value` is what the setting is to be in the end.
 
     `keys` are those of the file that an edit writes, dotted. Both raise YamlEditError for what can't be written.
@@ -194,7 +196,7 @@ def _write_flag(text: str, root: Node, edit: Edit) -> str:
             continue
         if _says(form, value):
             shown = True if form.startswith("!") or "=" in form else value
-            text = _change(text, (*base, key), replace(edit, key=key, value=shown, setting=None, literal=None), plain=True)
+            text = _change(text, (*base, key), dataclasses.replace(edit, key=key, value=shown, setting=None, literal=None), plain=True)
             written = True
         else:
             text = yaml_edit.drop(text, (*base, key))

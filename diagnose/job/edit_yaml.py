@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import yaml
+from msgspec import Struct
 
 Path = tuple[str, ...]
 _NULLS = frozenset({"", "null", "Null", "NULL", "~"})
@@ -21,8 +21,7 @@ class YamlEditError(ValueError):
     """The change can't be made in this text; the message says why."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Node:
+class Node(Struct, frozen=True, kw_only=True):
     """One value with its place in the text. `end` is behind the last character of the value itself, before comments and blank lines."""
 
     kind: Literal["scalar", "map", "list", "alias"]

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 Getter = Callable[[str], object]
 _TRAINING = 3 * 2  # forward and two backward products, two operations per multiply-add
 
 
-@dataclass(frozen=True, kw_only=True)
-class Latent:
+class Latent(Struct, frozen=True, kw_only=True):
     """Dimensions of multi-latent attention. `q_rank` is None where queries are not compressed."""
 
     q_rank: int | None
@@ -26,8 +26,7 @@ class Latent:
     v_dim: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeltaNet:
+class DeltaNet(Struct, frozen=True, kw_only=True):
     """Dimensions of gated delta nets, and for each layer of the decoder whether it has one in place of attention."""
 
     layers: tuple[bool, ...]
@@ -39,8 +38,7 @@ class DeltaNet:
     second: bool  # GDN-2, whose gates have channels
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shape:
+class Shape(Struct, frozen=True, kw_only=True):
     """What the count needs of a transformer. `moe_layers` says for each layer whether it has experts."""
 
     layers: int

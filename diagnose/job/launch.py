@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from diagnose.job.model import UNRESOLVED
 from diagnose.job.shell_values import Token
@@ -18,8 +20,7 @@ _NUMBER = re.compile(r"\d{1,9}")
 _FAKE = ("--fake-process-group", "--fake-init-process-group")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ranks:
+class Ranks(Struct, frozen=True, kw_only=True):
     """The ranks of a job: how that is called, the number or what of it is not known, and where it stands.
 
     `assumed`: the script has the number only for an environment that does not say it, as a scheduler would.
@@ -58,9 +59,11 @@ def asked(words: Sequence[Token]) -> dict[str, Token]:
         name, value, equals = (short[1], short[2], "=") if short else (name, value, equals)
         if name not in _OPTIONS:
             continue
-        given = replace(word, text=value, pieces=()) if equals else words[place + 1] if place + 1 < len(words) else word
+        given = dataclasses.replace(word, text=value, pieces=()) if equals else words[place + 1] if place + 1 < len(words) else word
         number = re.fullmatch(r"(?:gpu:)?(?:\w+:)?(\d{1,9})", given.text) if "g" in name else _NUMBER.fullmatch(given.text)
-        found[_OPTIONS[name]] = replace(given, text=number[number.re.groups] if number else "", unresolved="" if number else given.text)
+        found[_OPTIONS[name]] = dataclasses.replace(
+            given, text=number[number.re.groups] if number else "", unresolved="" if number else given.text
+        )
     return found
 
 
@@ -87,7 +90,7 @@ def _tasks(given: Mapping[str, Token]) -> tuple[Token, str] | None:
         return given["ntasks"], "--ntasks"
     if "nodes" in given and "ntasks-per-node" in given:
         number = int(given["nodes"].text) * int(given["ntasks-per-node"].text)
-        return replace(given["ntasks-per-node"], text=str(number)), "--nodes × --ntasks-per-node"
+        return dataclasses.replace(given["ntasks-per-node"], text=str(number)), "--nodes × --ntasks-per-node"
     return None
 
 
@@ -100,7 +103,7 @@ def ranks(tokens: Sequence[Token], arguments: Sequence[Token], environment: Mapp
     With a fake process group one process stands for the world of WORLD_SIZE, so that the launcher's count tells nothing.
     """
     if any(token.text in _FAKE for token in arguments):
-        before = [replace(token, text=token.text.partition("=")[2]) for token in tokens if token.text.startswith("WORLD_SIZE=")]
+        before = [dataclasses.replace(token, text=token.text.partition("=")[2]) for token in tokens if token.text.startswith("WORLD_SIZE=")]
         told = next(iter(before), environment.get("WORLD_SIZE"))
         known = told is not None and not told.unresolved and _NUMBER.fullmatch(told.text)
         return Ranks(shown="WORLD_SIZE", value=int(told.text), at=told) if told is not None and known else None
@@ -134,7 +137,7 @@ def _product(tokens: Sequence[Token], start: int, defaults: Mapping[str, str], s
         key = name.lstrip("-").replace("-", "_")
         if name.startswith("--") and key in given:
             following = rest[number + 1] if number + 1 < len(rest) else Token(text="", line=token.line)
-            given[key] = replace(token, text=inline) if equals else following
+            given[key] = dataclasses.replace(token, text=inline) if equals else following
         elif token.unresolved and not (number and rest[number - 1].text.startswith("-") and "=" not in rest[number - 1].text):
             hidden = hidden or ("" if name.startswith("-") else token.unresolved)
     unknown = next((one.unresolved or one.text for one in given.values() if one.unresolved or not _NUMBER.fullmatch(one.text)), None)

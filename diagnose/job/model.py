@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.document.diagnosis import JobProblem, JobRead, JobSetting, ScriptDefault
 from diagnose.errors import JobFileError
@@ -29,8 +32,7 @@ COMPUTED = frozenset(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Setting:
+class Setting(Struct, frozen=True, kw_only=True):
     """One normalised setting. `key` is where it was read, or what it was derived from; `place` says for people where that is.
 
     `line` is the line of the job file, from 1, where the key stands on one: what was derived from several settings stands on none.
@@ -108,8 +110,7 @@ class Job:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Leaf:
+class Leaf(Struct, frozen=True, kw_only=True):
     """One value of a job file: the key to look up, and the key as the file shows it. Class names (`_target_`) count as known.
 
     `line` is that of the key, from 1; `place` is said to people, where the key alone is hard to find.
@@ -130,8 +131,7 @@ class Leaf:
         return replace(self, line=None, place=f"line {self.line} of {source}") if source and self.line is not None else self
 
 
-@dataclass(frozen=True, kw_only=True)
-class Parsed:
+class Parsed(Struct, frozen=True, kw_only=True):
     """A file taken apart. `open_ended` means that more settings may have been given than the file shows.
 
     `implied`: settings that its form tells, without a key of their own; a file that tells nothing else is no job file.

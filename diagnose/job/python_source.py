@@ -10,7 +10,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.job.model import UNRESOLVED, Leaf, job_error
 from diagnose.job.text import JobText
@@ -19,8 +22,7 @@ _MAX_LEVEL = 8  # of functions that start from others
 _MAX_NUMBER = 2**62
 
 
-@dataclass(frozen=True, kw_only=True)
-class Source:
+class Source(Struct, frozen=True, kw_only=True):
     """A Python file: its tree, its name for people (empty for the job file itself), and how a module that it imports is found."""
 
     tree: ast.Module
@@ -47,8 +49,7 @@ class Source:
         return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Configured:
+class Configured(Struct, frozen=True, kw_only=True):
     """What a function sets: one value for each key, the later one where there are several, and who decides the rest."""
 
     leaves: tuple[Leaf, ...]

@@ -8,13 +8,16 @@ Wrong types are errors with the key that they stand under; keys that the table d
 from __future__ import annotations
 
 import ast
+import dataclasses
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from difflib import SequenceMatcher, get_close_matches
 from functools import lru_cache
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.errors import JobFileError
 from diagnose.job.derived import derived_from
@@ -51,7 +54,7 @@ def read_job(path: Path, table: JobSettings, overrides: Sequence[str] = (), *, c
     with JobFileError.where_refused(f"The job file {path} cannot be read", effect=EFFECT, next_step=formats), path.open("rb") as file:
         data = file.read(MAX_BYTES + 1)
     job = parse_job(data, table, source=path.name, overrides=overrides, folder=path.parent, command=command)
-    return replace(job, file=path.name)
+    return dataclasses.replace(job, file=path.name)
 
 
 def parse_job(
@@ -121,8 +124,7 @@ _TRUE, _FALSE = frozenset({"1", "t", "true", "y", "yes"}), frozenset({"0", "f", 
 _MAX_ITEMS = 10_000  # no model has more layers; a longer one is a mistake or an attack
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Candidate:
+class _Candidate(Struct, frozen=True, kw_only=True):
     """One value of one setting, with what it stood in; `order` is the standing of that key."""
 
     value: SettingValue
@@ -131,8 +133,7 @@ class _Candidate:
     level: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Alias:
+class _Alias(Struct, frozen=True, kw_only=True):
     """The setting that a key of the file stands for; `order` is the standing of the key among the setting's."""
 
     name: str

@@ -6,11 +6,15 @@ agree on is unresolved. Functions, here-documents, scripts inside commands and f
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.document.diagnosis import ScriptDefault
 from diagnose.job import launch
@@ -67,8 +71,7 @@ Status = Literal["yes", "no", "unknown", "assumed"]
 Flow = Literal["exit", "return", "break"] | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
+class Run(Struct, frozen=True, kw_only=True):
     """One simple command with the environment that it sees."""
 
     tokens: tuple[Token, ...]
@@ -77,8 +80,7 @@ class Run:
     outer: tuple[Token, ...] = ()  # the words of commands that hold it, such as srun bash -c "…"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Script:
+class Script(Struct, frozen=True, kw_only=True):
     """The commands of a script in order, what its variables hold at its end, and what had to be noted."""
 
     runs: tuple[Run, ...]
@@ -527,7 +529,7 @@ class _Reader:
         before, scope.source = scope.source, source
         given = {**launch.scheduled(text, value[0].line if value else 1), **(asked or {})}
         if given:
-            self.schedule({name: replace(one, source=one.source or source) for name, one in given.items()}, scope)
+            self.schedule({name: dataclasses.replace(one, source=one.source or source) for name, one in given.items()}, scope)
         self.chain(parse_script(text, value[0].line if value else 1, marks), scope)
         scope.source = before
         scope.variables |= {name: one for name, one in held.items() if scope.variables.get(name) == gaps[name]}

@@ -8,8 +8,11 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 _OPERATOR = re.compile(r";;&|;;|;&|&&|\|\||\|&|[;&|\n()]")
 _REDIRECT = re.compile(r"(?:\{\w+\}|\d*)(?:<<<|&>>|>>|&>|<&|>&|>\||<>|<|>)")
@@ -23,8 +26,7 @@ CONTINUED = "\f\n"
 _MAX_DEPTH = 60  # of commands in commands: the parser recurses
 
 
-@dataclass(frozen=True, kw_only=True)
-class Part:
+class Part(Struct, frozen=True, kw_only=True):
     """A piece of a word: plain text, or something that the shell would put in."""
 
     kind: Literal["text", "variable", "arithmetic", "command"]
@@ -42,8 +44,7 @@ class Part:
         return {"arithmetic": f"$(({'…' if long else self.text}))", "command": "$(…)", "text": self.text}[self.kind]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Word:
+class Word(Struct, frozen=True, kw_only=True):
     """One word of a command; `array` holds the words of NAME=( … )."""
 
     parts: tuple[Part, ...]
@@ -72,8 +73,7 @@ class Heredoc:
     line: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Simple:
+class Simple(Struct, frozen=True, kw_only=True):
     """One command: its words, what it reads from the script itself (here-documents, here-strings), and the files it writes to."""
 
     words: tuple[Word, ...]
@@ -83,30 +83,26 @@ class Simple:
     targets: tuple[Word, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chain:
+class Chain(Struct, frozen=True, kw_only=True):
     """Commands with the operator before each: ; && || | and the like. `negated` stands for a leading `!`."""
 
     items: tuple[tuple[str, Node], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Not:
+class Not(Struct, frozen=True, kw_only=True):
     """`! command`."""
 
     body: Node
 
 
-@dataclass(frozen=True, kw_only=True)
-class If:
+class If(Struct, frozen=True, kw_only=True):
     """Conditions with what follows on each, and what follows on none."""
 
     branches: tuple[tuple[Chain, Chain], ...]
     otherwise: Chain | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class For:
+class For(Struct, frozen=True, kw_only=True):
     """A loop over words; None where they are the script's arguments or a calculation."""
 
     name: str
@@ -114,40 +110,35 @@ class For:
     body: Chain
 
 
-@dataclass(frozen=True, kw_only=True)
-class While:
+class While(Struct, frozen=True, kw_only=True):
     """A loop on a condition."""
 
     condition: Chain
     body: Chain
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """A word held against patterns."""
 
     word: Word
     branches: tuple[tuple[tuple[Word, ...], Chain], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Group:
+class Group(Struct, frozen=True, kw_only=True):
     """Commands in braces, or in brackets (`own`: a shell of their own)."""
 
     body: Chain
     own: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Function:
+class Function(Struct, frozen=True, kw_only=True):
     """A function that is defined, not called."""
 
     name: str
     body: Node
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arithmetic:
+class Arithmetic(Struct, frozen=True, kw_only=True):
     """`(( … ))`."""
 
     text: str

@@ -6,13 +6,17 @@ What only the process knew ($1, unset variables, command output) stays in a valu
 from __future__ import annotations
 
 import ast
+import dataclasses
 import fnmatch
 import operator
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.document.diagnosis import ScriptDefault
 from diagnose.job.shell_syntax import Chain, Part, Simple, Word, document_of, parse_script, word_of
@@ -22,8 +26,7 @@ MAX_TEXT = 1_000_000
 MAX_DEPTH = 12  # of expansions in expansions
 
 
-@dataclass(frozen=True, kw_only=True)
-class Piece:
+class Piece(Struct, frozen=True, kw_only=True):
     """A stretch of a value. `unresolved` names what the script does not tell, and `unset` the variable that it never sets;
     `several` says that it may stand for several words, `fallback` that the environment goes before it. `source` is the file
     beside the script in which it stands.
@@ -53,8 +56,7 @@ class Token:
     pieces: Value = field(default=(), compare=False, repr=False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Variable:
+class Variable(Struct, frozen=True, kw_only=True):
     """What a variable holds: one value, or those of an array."""
 
     values: tuple[Value, ...]
@@ -76,7 +78,7 @@ class Scope:
 
     def copy(self) -> Scope:
         """The same, to be changed on its own; notes and defaults are shared."""
-        return replace(self, variables=dict(self.variables), exported=set(self.exported))
+        return dataclasses.replace(self, variables=dict(self.variables), exported=set(self.exported))
 
     def note(self, line: int, text: str) -> None:
         """A remark with the place that it is about."""

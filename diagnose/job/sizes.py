@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from diagnose.document.diagnosis import JobProblem, JobSize
 from diagnose.job import flops
@@ -33,8 +34,7 @@ _RANKS_OF: Mapping[CommKind, tuple[str, ...]] = {  # an exchange of a kind needs
 _SHARDED = ("optim", "optim_grads", "optim_grads_params")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
+class Sizes(Struct, frozen=True, kw_only=True):
     """Derived sizes in order, and what does not fit."""
 
     derived: tuple[JobSize, ...]
@@ -63,8 +63,7 @@ def sizes(job: Job, *, world_size: int | None = None) -> Sizes:
     return Sizes(derived=tuple(_derived(one)), problems=(*problems, *_problems(one)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _View:
+class _View(Struct, frozen=True, kw_only=True):
     """The numbers of a job by their short names; those that are unknown or not positive are absent."""
 
     job: Job

@@ -9,10 +9,12 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.errors import JobFileError
 from diagnose.job.beside import defining, named
@@ -27,8 +29,7 @@ KeyPath = tuple[str, ...]
 Lines = Mapping[KeyPath, int]  # the line of what stands at a path of keys, from 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tree:
+class Tree(Struct, frozen=True, kw_only=True):
     """The content of a tree of keys without its `rules`, which are the rule folders that it names."""
 
     data: Mapping[Any, object]
@@ -57,8 +58,7 @@ def line_of(lines: Lines, path: KeyPath) -> int | None:
 # --- values by dotted key ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Level:
+class _Level(Struct, frozen=True, kw_only=True):
     """Where `_walk` stands: the key to look up so far, the key as the file shows it, and the keys in the file."""
 
     path: str = ""
@@ -267,8 +267,7 @@ _PYTHON = re.compile(r"""from [\w.]+ import\b|import [\w., ]+$|def \w+\(|@\w|cla
 _STATEMENT_OF_PYTHON = re.compile(r"from [\w.]+ import\b|import [\w., ]+$|(async )?def \w+\(.*|class \w+.*:")
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobText:
+class JobText(Struct, frozen=True, kw_only=True, dict=True):
     """A job file as text with lines ended by line feeds.
 
     `source` names it in messages, `table` is what is known of settings, `folder` is where its own paths start.

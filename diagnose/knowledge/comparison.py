@@ -6,9 +6,10 @@ Thresholds with their sources, the settings that make two jobs the same work, wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
+
+from msgspec import Struct
 
 from diagnose.knowledge.data import Strict, WrongDataError, checked, converted, table
 from diagnose.knowledge.settings import JobSettings, load_job_settings
@@ -140,8 +141,7 @@ class Limits(Strict, frozen=True, kw_only=True):
     causes: CauseLimits
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComparisonRules:
+class ComparisonRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All that a comparison is handed: its limits, the settings of job files, and how walls and buckets are called."""
 
     limits: Limits

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -37,8 +36,7 @@ class ConditionError(ValueError):
     """An expression is not acceptable; the message says what is wrong with it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Expression:
+class Expression(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One checked expression with the columns that it reads."""
 
     kind: Kind

@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
+from msgspec import Struct, field
 
 from diagnose.knowledge.data import checked, converted, packaged
 from diagnose.model.environment import EnvironmentItem
@@ -68,8 +68,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     variables: Variables
 
 
-@dataclass(frozen=True, kw_only=True)
-class EnvironmentRules:
+class EnvironmentRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole list, with its expressions compiled."""
 
     items: tuple[Item, ...]
@@ -97,8 +96,7 @@ def load_environment_rules(data: bytes | None = None) -> EnvironmentRules:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class RawEnvironment:
+class RawEnvironment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a capture tells of what is around the code, before anything is chosen.
 
     Values by place and key, how each place is called in the document ({} stands for the key), and names of users and hosts.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from diagnose.knowledge.buckets import Buckets
 from diagnose.knowledge.data import table
@@ -16,8 +17,7 @@ from diagnose.knowledge.rulebook import Rulebook, load_rulebook
 from diagnose.knowledge.taxonomy import HostRules, Taxonomy, load_host_rules, load_taxonomy, own_bucket_files
 
 
-@dataclass(frozen=True, kw_only=True)
-class Knowledge:
+class Knowledge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All rules in use: facts, rules and fixes; what kernels, ranges, host calls and exchanges are; names that prove a feature.
 
     What may be told of the environment.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -18,6 +17,8 @@ from typing import Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.errors import RuleFileError
 from diagnose.knowledge import strict_yaml, templates
@@ -289,8 +290,7 @@ _PLACE = re.compile(r"^(?P<start>[a-z_]+(?:[.\[][\w.\[\]]*)?): |at `\$\.?(?P<end
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rulebook:
+class Rulebook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that was loaded. `expressions` holds each checked expression by its text and kind, `schema` the columns."""
 
     facts: Mapping[str, FactSpec]
@@ -321,8 +321,7 @@ class Rulebook:
         return spec.unit if spec else self.settings[name.removeprefix("job_")].type
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Source:
+class _Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One rule file: its place inside trace_rules and its bytes."""
 
     label: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal
 
@@ -103,8 +102,7 @@ class SettingSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return found
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class JobSettings:
+class JobSettings(Struct, frozen=True, kw_only=True, eq=False, forbid_unknown_fields=True, dict=True):
     """What is known of job files: their formats and settings by name, and what new sections of a saved configuration hold."""
 
     formats: Mapping[str, JobFormat]

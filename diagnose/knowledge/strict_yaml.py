@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
+from msgspec import Struct
 
 MAX_BYTES = 4 * 1024 * 1024
 MAX_NODES = 200_000
@@ -26,8 +27,7 @@ class YamlError(ValueError):
     """The text is not acceptable YAML; the message names line and column where known."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Repeated:
+class Repeated(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A key that stands twice in one map: the lines of both, from 1."""
 
     key: str

@@ -15,7 +15,6 @@ from __future__ import annotations
 import importlib.resources
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Literal, TypeVar, get_args
 
 import msgspec
 import polars as pl
-from msgspec import structs
+from msgspec import Struct, structs
 
 from diagnose.errors import RuleFileError
 from diagnose.knowledge import strict_yaml
@@ -237,8 +236,7 @@ class _BucketFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     groups: tuple[Group, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Taxonomy:
+class Taxonomy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """All entries in order of precedence; those of the user's own files stand first and are named in `own`.
 
     `buckets`: the rows that entries may name. `sets`: the words that lines of words name together; one of the user's stands in the place of
@@ -406,8 +404,7 @@ _Path = tuple[str | int, ...]  # keys and places in lists, from the document's r
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Read:
+class _Read(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One bucket file: its content, and its text to find lines in."""
 
     name: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from diagnose.knowledge.buckets import Buckets, load_buckets
 from diagnose.knowledge.data import checked, converted, packaged
@@ -13,8 +13,7 @@ from diagnose.model.vocabulary import CAPTURE, Topic, Wall
 UNKNOWN_COLOUR = "#8c6d5a"  # of a bucket that has no row: a saved document may be of another version
 
 
-@dataclass(frozen=True, kw_only=True)
-class Vocabulary:
+class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The rows of buckets.yaml and walls.yaml. Words without a row (in a document of another version) are shown as they are."""
 
     buckets: Buckets

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import polars as pl
+from msgspec import Struct
 
 Sets = Mapping[str, Sequence[str]]
 _WORD = re.compile(r"[a-z0-9*]+(_[a-z0-9*]+)*")
@@ -36,8 +36,7 @@ class WrongLineError(ValueError):
     """A line that is not in the grammar."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Line:
+class _Line(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A line of the entry with that number: one of each of the words in `needs`, none of `without`, and what has an order besides."""
 
     entry: int

@@ -7,9 +7,9 @@ relative to the capture's start and frames are put in order of time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.errors import InputError
 from diagnose.model.intervals import clip, merge
@@ -27,8 +27,7 @@ _MOMENTS = ("counters", "memory")
 _UNIQUE = ("ops", "calls")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RawTable:
+class RawTable(Struct, frozen=True, kw_only=True):
     """Rows of one foreign table in the columns of one schema; absent columns are null.
 
     `read` counts the rows that the file held, those that the reader itself refused (and noted in the ledger) included.
@@ -40,8 +39,7 @@ class RawTable:
     read: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class RawTrace:
+class RawTrace(Struct, frozen=True, kw_only=True):
     """Everything a reader found. `names` has dense ids from 0; times are not yet relative.
 
     `conform` takes the tables out of the list, so that no table is held twice. `overhead`: the profiler's own spans (start, end), in any

@@ -12,8 +12,9 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from diagnose.errors import InputError, MissingInputError
 from diagnose.knowledge.environment import EnvironmentRules
@@ -28,8 +29,7 @@ NOTHING = "Nothing was analysed."
 TORCH = "Give a trace that torch.profiler wrote (prof.export_chrome_trace), or an Nsight Systems report or SQLite export."
 
 
-@dataclass(frozen=True, kw_only=True)
-class Opening:
+class Opening(Struct, frozen=True, kw_only=True):
     """How an input begins: `head` are its first bytes (empty for a folder), `body` those of the one file that it packs, else the same."""
 
     path: Path
@@ -48,8 +48,7 @@ class Opening:
         return json_start(self.body) is not None and foreign_json(self) is None
 
 
-@dataclass(frozen=True)
-class _Foreign:
+class _Foreign(Struct, frozen=True):
     """A format that is recognised and not read: `what` completes "NAME is …"."""
 
     what: str
@@ -287,8 +286,7 @@ def private_folder() -> Iterator[Path]:
         yield Path(name)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reader:
+class Reader(Struct, frozen=True, kw_only=True):
     """One format of traces. `name` is what a trace's provenance calls it.
 
     `load(path, rank, nsys, rules)` reads one: `rank` names the global rank where the trace does not tell it, `nsys` is the program that

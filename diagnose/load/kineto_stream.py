@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 import polars as pl
+from msgspec import Struct
 
 from diagnose.errors import InputError
 from diagnose.load.files import refused
@@ -468,8 +469,7 @@ _REACH = 8 << 20  # how far from the ideal place a split may be
 _IDS = {"name_id": "names", "text_id": "names", "payload_id": "payloads"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Decoded:
+class Decoded(Struct, frozen=True, kw_only=True):
     """One part of the list as decoded: its columns, and what `EventStream` tells afterwards."""
 
     part: Part

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import polars as pl
+from msgspec.structs import replace
 
 from diagnose.errors import ForeignInputError
 from diagnose.knowledge.environment import EnvironmentRules, RawEnvironment, environment, without_private

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import polars as pl
+from msgspec import Struct
 
 from diagnose.load.nsys_tables import NO_KEY, NVTX, Events, Source, Wanted, distinct_keys, process_of, text, whole
 from diagnose.load.products import is_product, operations
@@ -40,8 +40,7 @@ _NO_DESCRIPTION = ("ncclGroupStart", "ncclGroupEnd", "ncclCommCount", "ncclCommU
 Fields = Mapping[str, object]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Communicator:
+class Communicator(Struct, frozen=True, kw_only=True):
     """One member of an NCCL communicator, as its initialisation describes it."""
 
     process: int
@@ -50,8 +49,7 @@ class Communicator:
     size: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ranges:
+class Ranges(Struct, frozen=True, kw_only=True):
     """What NVTX rows refer to: their column `inline` is a code into `texts`, `payload` one into `blobs`."""
 
     texts: pl.Series
@@ -59,8 +57,7 @@ class Ranges:
     nccl_domains: frozenset[int]
 
 
-@dataclass(frozen=True)
-class _Slice:
+class _Slice(Struct, frozen=True):
     frame: pl.DataFrame
     texts: pl.Series
     blobs: pl.Series

@@ -7,10 +7,10 @@ an absent file.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+from msgspec import Struct
 
 from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load.conform import RawTrace, conform
@@ -24,8 +24,7 @@ _SMALL_ROWS = 100_000
 _FAILURES = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 
 
-@dataclass(frozen=True)
-class ParquetSource:
+class ParquetSource(Struct, frozen=True):
     """One Parquet export. `schemas` maps each table to the types of its columns, `files` to its file."""
 
     name: str

@@ -11,8 +11,9 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from diagnose.errors import InputError
 from diagnose.knowledge.environment import EnvironmentRules

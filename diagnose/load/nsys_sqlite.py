@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import adbc_driver_manager
 import adbc_driver_sqlite.dbapi as adbc
 import polars as pl
+from msgspec import Struct, field
 
 from diagnose.errors import InputError
 from diagnose.knowledge.environment import EnvironmentRules
@@ -75,8 +75,7 @@ def _query(connection: adbc.Connection, sql: str, batch: int = 1024) -> pl.DataF
         return pl.DataFrame(cursor.fetch_arrow())
 
 
-@dataclass(frozen=True)
-class SqliteSource:
+class SqliteSource(Struct, frozen=True):
     """One SQLite export, opened for reading. `tables_found` maps each real table to its stored columns."""
 
     name: str

@@ -8,10 +8,10 @@ the Trace has a rank, and `key` (a StringIds id or a code) where it has a name i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeVar
 
 import polars as pl
+from msgspec import Struct, field
 
 from diagnose.errors import InputError
 from diagnose.load.conform import RawTable
@@ -46,8 +46,7 @@ EVENT_TABLES = (
 META_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE", STRINGS, "ProcessStreams", "TARGET_INFO_SESSION_START_TIME")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rows(Generic[T]):
+class Rows(Struct, Generic[T], frozen=True, kw_only=True):
     """Mapped slices of one table, in row order, with the counts that the ledger needs."""
 
     parts: tuple[T, ...] = ()
@@ -163,8 +162,7 @@ KEYS: Mapping[str, type[pl.DataType]] = {"key": pl.Int64, "short_key": pl.Int64}
 PLACES: Mapping[str, type[pl.DataType]] = {"process": pl.Int64, "device": pl.Int32, "stream": pl.Int64}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Events(RawTable):
+class Events(RawTable, frozen=True, kw_only=True):
     """Mapped rows of one table: `frame` has columns of `schema`, process, and key where names are wanted.
 
     `keys` holds the distinct keys, each with the first short key seen, and `places` the distinct process, device and stream of

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.knowledge.environment import EnvironmentRules
 from diagnose.load import nsys_meta, nsys_nvtx, nsys_tables
@@ -39,8 +40,7 @@ _SLICE = 1 << 19  # rows that are worked on at a time, so that intermediate colu
 _NO_TEXT = "<no text>"
 
 
-@dataclass(frozen=True)
-class _Names:
+class _Names(Struct, frozen=True):
     """Name ids by key, for each name space: `keys` sorted, `ids` and `known` beside them."""
 
     names: pl.DataFrame
@@ -255,8 +255,7 @@ def build(
     return replace(raw, ranks=ranks, provenance=provenance, ledger=ledger, overhead=nsys_meta.overhead(source))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Read:
+class _Read(Struct, frozen=True, kw_only=True):
     """All tables as mapped; `used` are the (process, device) with device work. Consumed by `_resolved`."""
 
     tables: list[Events]

@@ -12,8 +12,9 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from diagnose.errors import InputError
 from diagnose.knowledge.environment import EnvironmentRules
@@ -63,8 +64,7 @@ def sniff(path: Path) -> Reader:
 _SIDECARS = ("-wal", "-shm", "-journal")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Inputs:
+class Inputs(Struct, frozen=True, kw_only=True):
     """Traces in a stable order, and what a folder held besides: (bare name, reason)."""
 
     traces: tuple[Path, ...]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -43,16 +42,14 @@ class LogSpecs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     out_of_memory: Spec
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogTokens:
+class LogTokens(Struct, frozen=True, kw_only=True):
     """Tokens per step: the median over iterations of the log. `source` says in words where they are from, and of how many."""
 
     tokens: float
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoggedRun:
+class LoggedRun(Struct, frozen=True, kw_only=True):
     """What a log tells of the whole run.
 
     `step_ns`: a step, the median. `peak_allocated`, `peak_reserved`: bytes, both of the rank that reserved most. `out_of_memory`: how

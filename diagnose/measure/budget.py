@@ -9,9 +9,9 @@ that table and lays the pieces of `stalls.Stalls` over the segments in which som
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from diagnose.document.device import RAN, WHY, Absent, StepBudget, StepSplit, Why
 from diagnose.measure.steps import per_window
@@ -23,8 +23,7 @@ from diagnose.model.vocabulary import COMM_KINDS, CommKind
 OUTSIDE = -1  # window index of time that belongs to no step
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepClass:
+class SweepClass(Struct, frozen=True, kw_only=True):
     """One bit of the sweep."""
 
     bit: int
@@ -40,8 +39,7 @@ class SweepClass:
         return 1 << self.bit
 
 
-@dataclass(frozen=True, kw_only=True)
-class Concurrency:
+class Concurrency(Struct, frozen=True, kw_only=True):
     """What ran together on one device. `frame`: window (index, or OUTSIDE), mask, ns; `classes` explains the bits.
 
     `without_compute`: start, end, mask of the segments in which something ran, but no compute; disjoint and sorted.
@@ -95,8 +93,7 @@ def _none_but(mask: int) -> pl.Expr:
     return (pl.col("mask") != 0) & ((pl.col("mask") & ~mask) == 0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Budget:
+class Budget(Struct, frozen=True, kw_only=True):
     """Where the time of one device's steps went.
 
     `per_step`: index and, in ns, the fields of the document's `StepBudget` and what bounds count beyond them (`waits.bounds`). `totals`:
@@ -363,8 +360,7 @@ def check_split(split: StepSplit, budget: StepBudget) -> None:
         raise AssertionError(f"the split of step {split.index} does not agree with its budget: {wrong}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CommunicationTimes:
+class CommunicationTimes(Struct, frozen=True, kw_only=True):
     """By step. `by_kind`: index, kind, backend, count, work_ns, busy_ns, exposed_ns, blocking_ns. `beside` compute: index, kind, ns."""
 
     by_kind: pl.DataFrame

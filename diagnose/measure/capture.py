@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.document.device import MetricSamples
 from diagnose.errors import UsageError
@@ -61,8 +62,7 @@ def _differing(items: Sequence[EnvironmentItem], values: Sequence[str]) -> Envir
     return EnvironmentItem(name=first.name, kind=first.kind, value=f"differs between inputs: {short}", source=first.source)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measured:
+class Measured(Struct, frozen=True, kw_only=True):
     """What is kept of one input once its trace is measured; the frames of the trace itself are let go."""
 
     provenance: Provenance

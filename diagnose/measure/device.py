@@ -7,10 +7,11 @@ typical step. Rank and device are added when the document is written (`records`)
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.document.device import LayerPass, Products, StepBudget, StepSplit, VisionPass
 from diagnose.knowledge.features import Features, matching
@@ -49,8 +50,7 @@ SHOWN_HOST_COSTS = 20
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PerStep:
+class PerStep(Struct, frozen=True, kw_only=True):
     """What the document lists per step: `mean` and the rows are sums over the kept steps ÷ n, `median` is of each figure by itself.
 
     `typical` is the index of the step of median length (of two middle ones the shorter): a real step, whose parts add up. `buckets`,
@@ -186,8 +186,7 @@ def check_identities(per_step: Sequence[StepBudget], rank: int) -> None:
             raise AssertionError(f"budget of step {step.index} on rank {rank} does not add up: {wrong}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recorded:
+class Recorded(Struct, frozen=True, kw_only=True):
     """What a trace may lack: some figures are then not known. `resolved_wait_rate`: share of stream waits whose event record was found."""
 
     operations: int
@@ -202,8 +201,7 @@ class Recorded:
     lost: float | None  # share of launches whose operation is missing
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceMeasure:
+class DeviceMeasure(Struct, frozen=True, kw_only=True):
     """The measurements of one device: the results of the stages of `measure_device`. Rank and device stand here and nowhere below.
 
     Frames with a column index have one row (or several) per step window. `counts`: figures that only facts use, one row per window.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.knowledge.exchanges import ExchangeNames, Shape, operation_of
 from diagnose.knowledge.features import Features, matching
@@ -29,8 +30,7 @@ _PER_RANK = ("ncclAllGather", "ncclReduceScatter")
 PIPELINE = "pipeline"  # the kind of exchange between the stages of a split model
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lane:
+class Lane(Struct, frozen=True, kw_only=True):
     """Exchanges of one rank that follow each other in the same group of ranks, on one communicator where the trace tells it."""
 
     kind: str
@@ -50,8 +50,7 @@ class Lane:
         return self.kind == "other" and self.shape == "pairwise"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Exchanges:
+class Exchanges(Struct, frozen=True, kw_only=True):
     """One device's part in exchanges.
 
     `instances`, in order of start: op (row of the device's operations), lane (index into `lanes`), index (step; null outside the steps),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 from diagnose.knowledge.features import Features
 from diagnose.knowledge.taxonomy import HostRole, HostRules, union
@@ -20,8 +19,7 @@ POLL_REACH_NS = 30_000
 ALLOCATOR, WAITING, SYNC, GC, FIRST_USE, LOADING, MESSAGES, RECOMPILING = 1, 2, 4, 8, 16, 32, 64, 128
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostActivity:
+class HostActivity(Struct, frozen=True, kw_only=True):
     """The launching threads of one rank.
 
     `state`: start, end (cut where a synchronising call begins or its work ends), mask of ALLOCATOR, WAITING (a synchronising call while the
@@ -292,8 +290,7 @@ def host_counts(host: HostActivity, inside: pl.DataFrame, windows: pl.DataFrame)
 # ------------------------------------------------------------------------------------------------ launches
 
 
-@dataclass(frozen=True, kw_only=True)
-class Launches:
+class Launches(Struct, frozen=True, kw_only=True):
     """Which host API call launched each device operation. `frame` has one row per row of `Trace.ops`, in the same order.
 
     Columns: call_start, issued (the end of the launching call), thread; all null where the launch was not recorded. What the driver moves

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import polars as pl
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from diagnose.document.device import KernelOccupancy, Occupancy
 from diagnose.knowledge.rulebook import SmLimits
@@ -34,8 +33,7 @@ Role = pl.Enum(["compute", "transport", "packing", "copy"])
 NAME = ["name_id", "bucket", "role", "kind"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Usage:
+class Usage(Struct, frozen=True, kw_only=True):
     """Work in the steps of one device.
 
     `buckets`: index, bucket, kernels, work_ns, busy_ns, exclusive_ns. `details`: bucket, phase, decided_by, work_ns over all steps.
@@ -50,8 +48,7 @@ class Usage:
     products: pl.DataFrame
 
 
-@dataclass(frozen=True, kw_only=True)
-class Uses:
+class Uses(Struct, frozen=True, kw_only=True):
     """All operations in the steps of one device, told apart by name, bucket, role, kind and stream.
 
     `per_step`: code, index, name_id, bucket, role, kind, operation, stream, kernels, work_ns. `coded`: code, index, ns of every operation,
@@ -62,8 +59,7 @@ class Uses:
     coded: pl.DataFrame
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelTable:
+class KernelTable(Struct, frozen=True, kw_only=True):
     """One device's names by use, most work first.
 
     `frame`: place (row of `Usage.names`), stream, launches, work_ns (medians over the steps), launch_ns (median over all launches),
@@ -228,8 +224,7 @@ SHOWN_KERNELS = 20
 _SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers", "shared_memory")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """What one SM holds at most, how many SMs the device has, and the threads of a warp."""
 
     sm: SmLimits
@@ -296,8 +291,7 @@ def residency(shapes: pl.DataFrame, limit: Limits) -> pl.DataFrame:
     ).drop("_threads", "_grid", *(f"_{name}" for name in caps))
 
 
-@dataclass(frozen=True, kw_only=True)
-class SmOccupancy:
+class SmOccupancy(Struct, frozen=True, kw_only=True):
     """`record` for the document, and `fills`: fill by bucket, "" for all compute kernels.
 
     Nothing where device limits or shapes are unknown.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import polars as pl
+from msgspec import Struct, field
 
 from diagnose.measure.steps import per_window
 from diagnose.model.intervals import merge
@@ -23,8 +23,7 @@ _FAMILIES = ("attention", "norm", ROUTER)
 _FAMILY = ["bucket", "operation"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recompute:
+class Recompute(Struct, frozen=True, kw_only=True):
     """Forward work repeated in backward, per window (index, ns, lower, light), and how that is known; None where it can't be told.
 
     `ns` is the whole repetition; `lower` what is certainly repeated. They differ only where no range tells how far a repetition goes.
@@ -47,8 +46,7 @@ class Recompute:
         return self.forward / self.backward
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemoryUse:
+class MemoryUse(Struct, frozen=True, kw_only=True):
     """Recompute, and the highest allocated and reserved bytes of a device; None without allocator events."""
 
     recompute: Recompute

@@ -8,9 +8,9 @@ and again pays for it. `trace_rules/hosts.yaml` holds the names and the limits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.document.device import LongestCall, Phase
 from diagnose.knowledge.taxonomy import HostRules
@@ -22,8 +22,7 @@ LONGER_FIRST = 1.5  # this project's choice, as for warm-up steps
 USER_KINDS = ["push_pop", "start_end", "annotation"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class StartUp:
+class StartUp(Struct, frozen=True, kw_only=True):
     """What one process paid once, as one of its devices saw it. Host's times, but for `begin`.
 
     `costs`: start, end, name of each first-use cost (a call, with the kernel that it launched), and whether it `compiles`, by start.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from typing import Any
 
 import polars as pl
+from msgspec import Struct
 
 from diagnose.document.device import (
     Blocking,
@@ -34,8 +34,7 @@ from diagnose.model.vocabulary import OTHER_BUCKET
 SHOWN_NAMES = 30
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceRecords:
+class DeviceRecords(Struct, frozen=True, kw_only=True):
     """What the document says of one device by itself."""
 
     totals: Totals
@@ -65,7 +64,7 @@ def device_records(one: DeviceMeasure) -> DeviceRecords:
 def timeline(one: DeviceMeasure) -> Timeline:
     """One step of one device, for drawing."""
     step = one.timeline
-    told = {field.name: getattr(step, field.name) for field in fields(step) if field.name not in ("packed", "packed_host", "spans")}
+    told = {name: getattr(step, name) for name in step.__struct_fields__ if name not in ("packed", "packed_host", "spans")}
     return Timeline(rank=one.rank, device=one.device, **told, columns=step.columns, host=step.host)
 
 

@@ -7,9 +7,9 @@ rarer ones.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from diagnose.document.device import StepClass
 from diagnose.knowledge.taxonomy import HostRules
@@ -39,8 +39,7 @@ PARTS: Mapping[str, str] = {
 _MARKS = {"thread": pl.Int64, "start": pl.Int64, "end": pl.Int64, "text_id": pl.Int32}
 
 
-@dataclass(frozen=True, kw_only=True)
-class LongSteps:
+class LongSteps(Struct, frozen=True, kw_only=True):
     """The steps of classes that take longer than the largest: how many, by how much each (mean), and per step over all; whether they run
     more operations of compute; by what, and inside which range (a data loader's, a checkpoint's).
     """
@@ -53,8 +52,7 @@ class LongSteps:
     range: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Classes:
+class Classes(Struct, frozen=True, kw_only=True):
     """The classes of one device's steps, largest first, and what is said of the long ones; None where no class is longer."""
 
     classes: tuple[StepClass, ...]

@@ -7,9 +7,9 @@ collectives; a recurring sequence of kernels. Without any, the whole capture is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from diagnose.document.device import CrossCheck, Dropped
 from diagnose.knowledge.buckets import Buckets
@@ -34,8 +34,7 @@ MIN_REPEATS = 3
 SAME_SEQUENCE = 0.9  # share of equal names that makes two stretches the same sequence
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepWindows:
+class StepWindows(Struct, frozen=True, kw_only=True):
     """Windows of one device. `frame`: index, start, end (relative ns, disjoint, in order); dropped steps are in `every` alone."""
 
     frame: pl.DataFrame
@@ -45,8 +44,7 @@ class StepWindows:
     cross_check: tuple[CrossCheck, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Anchored:
+class Anchored(Struct, frozen=True, kw_only=True):
     """One anchor's proposal: the anchor's name, and the windows with index, start, end."""
 
     anchor: str

@@ -5,11 +5,12 @@ from __future__ import annotations
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 import polars as pl
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from diagnose.document.device import HostColumns, TimelineColumns, TimelineGap, TimelineOp
 from diagnose.document.diagnosis import MOST_SPANS
@@ -27,8 +28,7 @@ LONGEST_NAME = 300
 UNSEEN = 20_000  # a gap shorter than this part of the step is narrower than a fraction of a pixel
 
 
-@dataclass(frozen=True, kw_only=True)
-class DrawnStep:
+class DrawnStep(Struct, frozen=True, kw_only=True):
     """The fields of the document's `Timeline` but for rank and device; the columns packed, since a worker hands over one of each device.
 
     `spans`: when a place of `rulebook.PLACES` shows in the step, as `Where.spans`.

@@ -6,8 +6,9 @@ The list of codes is closed. For every table, rows read = rows kept + the sum of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 Severity = Literal["info", "notice", "data_loss", "error"]
 Origin = Literal["capture", "analysis"]
@@ -15,8 +16,7 @@ Origin = Literal["capture", "analysis"]
 SEVERITIES: tuple[Severity, ...] = ("info", "notice", "data_loss", "error")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Code:
+class Code(Struct, frozen=True, kw_only=True):
     """One kind of entry: what happened, what it does to the result, what to do."""
 
     name: str
@@ -190,8 +190,7 @@ CODES: dict[str, Code] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """`count` occurrences of `code` in `table`; `detail` is shown beside it (never a path or host name)."""
 
     code: str
@@ -209,8 +208,7 @@ class Entry:
         return CODES[self.code].severity
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableRows:
+class TableRows(Struct, frozen=True, kw_only=True):
     """How many rows of one foreign table were read and how many became part of the Trace."""
 
     table: str
@@ -218,8 +216,7 @@ class TableRows:
     kept: int
 
 
-@dataclass(frozen=True)
-class Ledger:
+class Ledger(Struct, frozen=True):
     """Entries and row counts of one or several inputs. Immutable; `+` joins two ledgers."""
 
     entries: tuple[Entry, ...] = ()

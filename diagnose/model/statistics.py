@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from statistics import fmean, median
+
+from msgspec import Struct
 
 MAD = 1.4826  # median absolute deviation of a normal distribution to its standard deviation
 MEDIAN_ERROR = 1.2533  # √(π/2): standard error of a median to that of a mean, of many normal values
@@ -113,8 +114,7 @@ def majority(size: int, share: float) -> float:
 # --- the scale on which noise is alike ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Transform:
+class Transform(Struct, frozen=True):
     """Numbers on which values are compared: logarithms where that makes noise alike on all levels, else shares of the larger end.
 
     `unit` is the value that counts as one (shares), or the least that is told from nought (logarithms).

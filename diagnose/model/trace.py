@@ -7,10 +7,10 @@ not record it. Every schema is one constant here, and `diagnose.load.conform` is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
 import polars as pl
+from msgspec import Struct, field
 
 from diagnose.model.environment import EnvironmentItem
 from diagnose.model.ledger import Ledger
@@ -135,8 +135,7 @@ SCHEMAS: Mapping[str, Schema] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class Device:
+class Device(Struct, frozen=True, kw_only=True):
     """One GPU as a rank sees it. Limits are per multiprocessor or block as named; null = not in the trace."""
 
     rank: int
@@ -157,8 +156,7 @@ class Device:
 RankSource = Literal["trace", "environment", "option", "nvtx", "name", "assigned"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rank:
+class Rank(Struct, frozen=True, kw_only=True):
     """One process of the job. `rank` is global where `source` says so, otherwise a number given in order."""
 
     rank: int
@@ -170,8 +168,7 @@ class Rank:
     claimed: int | None = None  # the rank that the trace told, where another input has that number
 
 
-@dataclass(frozen=True, kw_only=True)
-class Provenance:
+class Provenance(Struct, frozen=True, kw_only=True):
     """Where a trace came from. `file` is a bare name, never a path."""
 
     file: str
@@ -199,8 +196,7 @@ def empty(table: str) -> pl.DataFrame:
     return pl.DataFrame(schema=dict(SCHEMAS[table]))
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Trace:
+class Trace(Struct, frozen=True, kw_only=True):
     """One capture: see the schema constants above for each frame's columns."""
 
     ops: pl.DataFrame

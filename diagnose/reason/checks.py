@@ -7,8 +7,8 @@ doubtful, except in formats that are a run's only source of settings (Megatron-L
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 
 from diagnose.document.diagnosis import Change, Fact, Tool
@@ -35,7 +35,7 @@ def check(job: Job, book: Rulebook, tool: Tool, platform: str | None = None) -> 
     own = job.table.formats[job.format]
     # without what whoever starts the job may say otherwise, and without defaults that the file leaves to others
     told = {name: item for name, item in job.settings.items() if not item.assumed and (own.sure or item.source == "read")}
-    stated = make_context(_NO_FACTS, replace(job, settings=MappingProxyType(told)), book)
+    stated = make_context(_NO_FACTS, dataclasses.replace(job, settings=MappingProxyType(told)), book)
     # those for this file's framework; a plain one may be meant for either
     concerned = {key: spec for key, spec in book.checks.items() if _concerns(spec, own, book)}
     specs = {key: spec for key, spec in concerned.items() if spec.when is not None}
@@ -85,7 +85,7 @@ def on_platform(job: Job, book: Rulebook, platform: str | None) -> Job:
             f"--platform {platform} is not known.", effect="Nothing was checked.", next_step=f"Use one of {', '.join(sorted(table))}."
         )
     named = Setting(name="platform", value=platform, key="--platform", source="read")
-    return replace(job, settings=MappingProxyType({**job.settings, "platform": named}))
+    return dataclasses.replace(job, settings=MappingProxyType({**job.settings, "platform": named}))
 
 
 def _result(key: str, spec: CheckSpec, context: Context, *, assumes: bool) -> CheckResult:

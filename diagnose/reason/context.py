@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
+from msgspec import Struct
 
 from diagnose.document.diagnosis import Diagnosis, Fact
 from diagnose.job import Job
@@ -18,8 +18,7 @@ from diagnose.knowledge.conditions import Expression
 from diagnose.knowledge.rulebook import PLATFORM_FACTS, Rulebook, platform_of
 
 
-@dataclass(frozen=True, kw_only=True)
-class Context:
+class Context(Struct, frozen=True, kw_only=True, dict=True):
     """Values by column (settings are null without a job file), and as a frame of one row; `per`, how a window is called, is no column."""
 
     values: Mapping[str, conditions.Value]

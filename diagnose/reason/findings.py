@@ -10,9 +10,8 @@ which settings would decide. A platform or a backend that the trace shows decide
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from diagnose.document.diagnosis import (
     ASSUMED,
@@ -51,8 +50,7 @@ from diagnose.reason.walls import cause_of, known, target, weakest
 _BACK: Mapping[FixState, int] = {"applicable": 0, "unknown": 0, "blocked": 1, "already_on": 2}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdicts:
+class Verdicts(Struct, frozen=True, kw_only=True):
     """Conditions of one fix, decided: a requirement with True where it is met, False where it fails, None where it is unknown."""
 
     already_on: bool | None
@@ -90,8 +88,7 @@ class Verdicts:
 _ELSEWHERE: Mapping[str, bool | None] = {"met": True, "unmet": False, "open": None}
 
 
-@dataclass(frozen=True, kw_only=True)
-class FixReader:
+class FixReader(Struct, frozen=True, kw_only=True):
     """Reads fixes against one job and one trace."""
 
     context: Context

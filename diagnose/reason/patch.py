@@ -6,10 +6,13 @@ the changed text is read again as a job, and every fix applied so far is held ag
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from diagnose.document.diagnosis import Change, Diagnosis, Fact, Finding, Fix, JobRead, Tool
 from diagnose.document.job import AT_LAUNCH, PATCH_SCHEMA, Applied, CheckResult, LeftToYou, PatchReport, Skipped, Written
@@ -38,8 +41,7 @@ _TYPES: Mapping[str, frozenset[type]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """What one fix asks for: edits that can be written, and what is left to a person."""
 
     edits: tuple[Edit, ...]
@@ -225,8 +227,7 @@ def _as_text(value: SettingValue | None, *, brackets: bool = True) -> str:
 # --- where in the file it stands: outputs for CI runners point at that line -------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class SettingPlace:
+class SettingPlace(Struct, frozen=True, kw_only=True):
     """A finding's first applicable fix: its title, the key that it changes (as the job file shows it, else the framework), the key's line.
 
     All empty where no fix is applicable; no line where the job file does not hold the setting.
@@ -263,8 +264,7 @@ def _own_changes(fix: Fix, job: JobRead | None, table: JobSettings) -> Sequence[
 # --- fixes applied to the text ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
+class Wanted(Struct, frozen=True, kw_only=True):
     """Fixes (or checks, for their repair) of which the first that can be had is applied.
 
     `finding` calls for them, a finding or a check; it is None where the user named the fix, who then also has what it changes in the
@@ -276,16 +276,14 @@ class Wanted:
     until: str | None = None  # the check that has to be silent afterwards
 
 
-@dataclass(frozen=True, kw_only=True)
-class Patched:
+class Patched(Struct, frozen=True, kw_only=True):
     """The changed text and what was done."""
 
     text: str
     report: PatchReport
 
 
-@dataclass(frozen=True, kw_only=True)
-class _State:
+class _State(Struct, frozen=True, kw_only=True):
     """The job file so far."""
 
     text: str
@@ -299,8 +297,7 @@ class _State:
     edits: tuple[Edit, ...] = ()  # as the command line of the job's framework wants them
 
 
-@dataclass(frozen=True, kw_only=True)
-class Patcher:
+class Patcher(Struct, frozen=True, kw_only=True):
     """Applies fixes to one job file. `facts` are those of the trace; without one they are empty, and fixes that need them are unknown.
 
     `folder` is where the file's own paths start, `command` the number of one of several jobs in it.
@@ -473,8 +470,7 @@ class Patcher:
         return f"The changed job would go wrong ({worse[0].id}): {worse[0].summary}" if worse else ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Reason:
+class _Reason(Struct, frozen=True, kw_only=True):
     """Why a fix was not applied. Harmless reasons refuse nothing, even where the user named the fix."""
 
     why: str
@@ -526,7 +522,7 @@ def _by_key(state: _State, asked: Plan) -> Iterator[Edit]:
     """The edits with one for each key that has to be overridden: a job file may set one thing in two places."""
     editor = _editor(state)
     for edit in asked.edits:
-        yield from (edit,) if editor is None else (replace(edit, key=key) for key in editor.keys(state.text, edit))
+        yield from (edit,) if editor is None else (dataclasses.replace(edit, key=key) for key in editor.keys(state.text, edit))
 
 
 def _edited(state: _State, asked: Plan) -> tuple[str, tuple[Edit, ...], frozenset[str]]:

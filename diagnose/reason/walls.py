@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from diagnose.document.diagnosis import Cause, Fact, Finding, Verdict, WallBound
 from diagnose.job import Job
@@ -124,8 +123,7 @@ def _no_verdict(floor: Floor, context: Context, *, hidden: bool) -> Verdict:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Named:
+class _Named(Struct, frozen=True, kw_only=True):
     """The walls that a verdict names."""
 
     dominant: WallBound | None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Piece(Generic[T]):
+class Piece(Struct, Generic[T], frozen=True, kw_only=True):
     """Lines that stand or fall together. `worth`: what is left out first has the least.
 
     `under`: they stand only below the piece of that `name`.

@@ -6,9 +6,11 @@ Every text may come from a trace: it is each writer's duty to make it harmless. 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.render.figures.figure import Figure
 
@@ -24,8 +26,7 @@ Tone = Literal["", "strong", "weak", "good", "warning", "bad", "code"]
 Kind = Literal["text", "number", "name"]  # a name is shortened where it does not fit
 
 
-@dataclass(frozen=True, kw_only=True)
-class Column:
+class Column(Struct, frozen=True, kw_only=True):
     """One column.
 
     `weak` ones are left out where there is little room; `only` wide media show a sentence, only plain ones a bar made of signs.
@@ -37,12 +38,10 @@ class Column:
     only: Literal["", "wide", "plain"] = ""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """One row: what each of its columns says, in their order (see `Table.columns`). `indent` nests the first cell below the row above."""
 
     texts: Mapping[str, str]
-    _: KW_ONLY
     indent: int = 0
     strong: bool = False
     bar: float | None = None  # share of the longest bar of the table, 0..1
@@ -55,8 +54,7 @@ class Row:
         return tuple(self.texts.values())
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Struct, frozen=True, dict=True):
     """A titled table. `note` explains its terms; `empty` is said instead when it has no rows; `copy` is a text to copy, below it.
 
     `whole`: its rows were chosen already, so that no writer cuts it. `listed`: the last cell of a row is sentences, which narrow media
@@ -67,7 +65,6 @@ class Table:
     key: str
     title: str
     rows: tuple[Row, ...]
-    _: KW_ONLY
     note: str = ""
     empty: str = "nothing to show"
     copy: str = ""
@@ -112,8 +109,7 @@ def without(table: Table, only: Literal["wide", "plain"]) -> Table:
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Text:
+class Text(Struct, frozen=True, kw_only=True):
     """A paragraph; `quoted` is somebody else's text, line by line. `hint`: a remark about the report itself."""
 
     text: str
@@ -122,8 +118,7 @@ class Text:
     hint: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Label:
+class Label(Struct, frozen=True, kw_only=True):
     """A text with what it is: `why: …`. `full` is the label where there is room for more words."""
 
     label: str
@@ -132,30 +127,26 @@ class Label:
     tone: Tone = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Listing:
+class Listing(Struct, frozen=True, kw_only=True):
     """Texts, one on a line; of many each writer shows the first."""
 
     texts: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pairs:
+class Pairs(Struct, frozen=True, kw_only=True):
     """Two columns without a rule between them: what it is called on the left, what is said of it on the right."""
 
     rows: tuple[tuple[str, str], ...]
     head: tuple[str, str] = ("", "")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lines:
+class Lines(Struct, frozen=True, kw_only=True):
     """Texts that are read letter by letter, one on a line: patterns, commands, code."""
 
     texts: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """Something with a name and a title, and what is to be said of it. `about` says what kind of thing it is."""
 
     name: str
@@ -165,8 +156,7 @@ class Entry:
     spaced: bool = False  # an empty line between its parts
 
 
-@dataclass(frozen=True, kw_only=True)
-class Labelled:
+class Labelled(Struct, frozen=True, kw_only=True):
     """A list, a pair of columns, or code, with what it is."""
 
     label: str
@@ -176,8 +166,7 @@ class Labelled:
 # --- the large parts --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Phrase:
+class Phrase(Struct, frozen=True, kw_only=True):
     """A short remark that stands with others on a line. `to`: the part of the report that it points at.
 
     `wide`: only where there is room.
@@ -189,8 +178,7 @@ class Phrase:
     wide: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Panel:
+class Panel(Struct, frozen=True, kw_only=True):
     """The result in short. `look` is a key of `words.LOOKS`, `headline` the result in a word or two, `title` the same as a heading.
 
     `caption`: of what it is the result, where no page's head tells it.
@@ -211,8 +199,7 @@ class Panel:
 # --- the answer: what every output of a diagnosis begins with, in this order --------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Masthead:
+class Masthead(Struct, frozen=True, kw_only=True):
     """Which run this is, and how fast, each as phrases for one line; `note` says how that was reckoned, or why it can't be told."""
 
     run: tuple[str, ...]
@@ -220,8 +207,7 @@ class Masthead:
     note: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Part:
+class Part(Struct, frozen=True, kw_only=True):
     """A part of the step: its name, colour, amount and percentage as text, and its share, 0..1."""
 
     key: str
@@ -232,8 +218,7 @@ class Part:
     share: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Claim:
+class Claim(Struct, frozen=True, kw_only=True):
     """What of the step a wall claims, on the bar's scale: it begins where the first of its parts does, and is as long as its bound.
 
     Both are shares of the step, 0..1. Claims may overlap: each says what its wall alone would give back. `lower`: how much of it is sure.
@@ -251,8 +236,7 @@ class Claim:
     line: int = 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bar:
+class Bar(Struct, frozen=True, kw_only=True):
     """Where the step goes, on one bar: parts that add up to all of it.
 
     `unit` is that of the amounts, `whole` what they add up to, with its unit.
@@ -268,8 +252,7 @@ class Bar:
     empty: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Written:
+class Written(Struct, frozen=True, kw_only=True):
     """Settings to copy, as they are written: lines of one language, with where they belong. `words` are for a person to choose by."""
 
     where: str
@@ -277,8 +260,7 @@ class Written:
     lines: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Step:
+class Step(Struct, frozen=True, kw_only=True):
     """One thing to change.
 
     `number` is "1", or "1b" for what could be had instead, which `instead` says; `bound` and `faster` are "at most", and stand with the
@@ -302,8 +284,7 @@ class Step:
     forecast: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """What to change, in order.
 
     `empty` is said instead of steps; `ask` what a job file would decide; `forecast` what all of it would come to; `not_worth` what brings
@@ -320,16 +301,14 @@ class Plan:
     forecast: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Remarks:
+class Remarks(Struct, frozen=True, kw_only=True):
     """What to know before the answer is believed, of most worth first."""
 
     title: str
     texts: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Commands:
+class Commands(Struct, frozen=True, kw_only=True):
     """What to do next: what for, and the exact command; a closing line about what is not shown here."""
 
     title: str
@@ -337,8 +316,7 @@ class Commands:
     closing: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Point:
+class Point(Struct, frozen=True, kw_only=True):
     """One of a few points: who or what it is about, short parts, and what it rests on."""
 
     name: str
@@ -346,8 +324,7 @@ class Point:
     evidence: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Points:
+class Points(Struct, frozen=True, kw_only=True):
     """A few points below a title, and lines that hold for all. `more` more are in the table called `more_in`, whose key is `to`."""
 
     name: str
@@ -359,8 +336,7 @@ class Points:
     lines: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Setting:
+class Setting(Struct, frozen=True, kw_only=True):
     """One setting that a fix changes.
 
     `line` says it all in short; `to` is what to do with it, `exact` whether that is written letter by letter.
@@ -376,8 +352,7 @@ class Setting:
     line: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Remedy:
+class Remedy(Struct, frozen=True, kw_only=True):
     """A fix of a finding. `sign` and `word` tell its `state`, `notes` what is told only of one that can be applied.
 
     `above`: title and id of the finding before this one under which the same is told in full.
@@ -403,8 +378,7 @@ class Remedy:
     above: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """One finding.
 
     `state` says what became of it between two runs; `loud` ones are told in full, `opened` ones are so on a page from the start.
@@ -431,16 +405,14 @@ class Finding:
     fixes: tuple[Remedy, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Findings:
+class Findings(Struct, frozen=True, kw_only=True):
     """Findings as a list: each in short, of many the first. `more`: how many were left out of it."""
 
     findings: tuple[Finding, ...]
     more: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Versus:
+class Versus(Struct, frozen=True, kw_only=True):
     """One figure of two things: texts of both, the difference, and a bar of `width` percent (first more: to the right)."""
 
     place: int
@@ -453,8 +425,7 @@ class Versus:
     width: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class SideBySide:
+class SideBySide(Struct, frozen=True, kw_only=True):
     """Two of many things side by side, in sections, to be chosen by the reader of a page that runs our script.
 
     `data`: all of them, for the script.
@@ -476,8 +447,7 @@ TERMINAL, LIMITED, PAGE = 0, 1, 2
 ANSWER, FINDINGS, EVERYTHING = 0, 1, 2
 
 
-@dataclass(frozen=True, kw_only=True)
-class Block:
+class Block(Struct, frozen=True, kw_only=True):
     """Where a part of the report stands.
 
     `section`: the one that it belongs to on a page (none: above all sections). `worth`: where length is limited the parts of most worth
@@ -508,8 +478,7 @@ class Block:
         return frozenset(name.replace(" ", "-") for name in (self.section, self.name, plain, kind) if name)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Section:
+class Section(Struct, frozen=True, kw_only=True):
     """A section of a page. Without a title its only table gives one. `headed`: other media give it a heading too, with `count`.
 
     `folded`: a page opens it with a click, in `printed` ones for print as well.
@@ -524,8 +493,7 @@ class Section:
     printed: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report:
+class Report(Struct, frozen=True, kw_only=True):
     """A document as something to read. `title` names a page, `heading` says above it what it is about, `about` of which runs.
 
     `sentence` and `first_try` are said again at the end of what scrolls by; `terms` explains signs there. Without a `tool` nothing is said

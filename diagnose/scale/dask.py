@@ -12,10 +12,12 @@ import pickle
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from diagnose.errors import MissingInputError, UsageError
 from diagnose.scale.engine import MOST_ATTEMPTS, Attempt, Outcome, Run, Settings, Task, attempt, lost
@@ -26,8 +28,7 @@ WORKERS_S = 60  # how long a cluster may take to have a first worker
 _NOTHING = "Nothing was analysed."
 
 
-@dataclass(frozen=True, kw_only=True)
-class DaskEngine:
+class DaskEngine(Struct, frozen=True, kw_only=True):
     """The cluster behind `scheduler` (an address such as tcp://host:8786, or a scheduler file).
 
     Without it, one of `jobs` processes that is started here.
@@ -178,8 +179,7 @@ class _Call:
         return self._parts
 
 
-@dataclass(frozen=True)
-class _Work:
+class _Work(Struct, frozen=True):
     """Tasks handed to a cluster, and their outcomes."""
 
     distributed: Any

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from diagnose.scale.engine import Outcome, Prepared, Run
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Struct, frozen=True, kw_only=True):
     """What the user asked for, with absolute paths."""
 
     config: Path | None
@@ -47,11 +48,10 @@ def measure_input(path: str, options: Options, inputs: int) -> bytes:
 def _prepared(options: Options) -> Prepared:
     from diagnose.scale.engine import prepare  # noqa: PLC0415
 
-    return prepare(**vars(options))
+    return prepare(**structs.asdict(options))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ElsewhereEngine:
+class ElsewhereEngine(Struct, frozen=True, kw_only=True):
     """Outcomes that `measure_input` gave before, by path; what they lack of a later question is measured here."""
 
     outcomes: Mapping[str, bytes]

@@ -13,12 +13,13 @@ import time
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.errors import DiagnoseError, InputError, UsageError
 from diagnose.job import Job
@@ -32,8 +33,7 @@ from diagnose.model.vocabulary import CommKind
 from diagnose.version import __version__
 
 
-@dataclass(frozen=True, kw_only=True)
-class Inputs:
+class Inputs(Struct, frozen=True, kw_only=True):
     """The inputs of a run, those of them that nobody named but that lay in a folder, and what folders held besides: (bare name, reason)."""
 
     paths: tuple[str | Path, ...]
@@ -75,8 +75,7 @@ def name_of(path: str | Path) -> str:
 MOST_ATTEMPTS = 3  # a task whose worker dies is started again at most twice
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Struct, frozen=True, kw_only=True):
     """What all tasks of a run share. `rules_sha256` and `version` are those of the process that asks."""
 
     rules: tuple[Path, ...]
@@ -89,8 +88,7 @@ class Settings:
     version: str = __version__
 
 
-@dataclass(frozen=True, kw_only=True)
-class Task:
+class Task(Struct, frozen=True, kw_only=True):
     """One input: its place in the order of inputs, its path, and the rank that the user gave it."""
 
     place: int
@@ -99,8 +97,7 @@ class Task:
     rank: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fault:
+class Fault(Struct, frozen=True, kw_only=True):
     """An exception in a worker that is nobody's input: ours. `errno` where the system raised it."""
 
     what: str
@@ -108,8 +105,7 @@ class Fault:
     errno: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """How the task at `place` ended: measured, refused with a sentence, or by a fault."""
 
     place: int
@@ -203,8 +199,7 @@ def lost(name: str) -> InputError:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prepared:
+class Prepared(Struct, frozen=True, kw_only=True):
     """The job, all rules, and what goes to tasks."""
 
     job: Job | None
@@ -267,8 +262,7 @@ def _check_pattern(step_range: str) -> None:
         ) from None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
+class Run(Struct, frozen=True, kw_only=True):
     """What an engine is asked to do.
 
     Only `settings` and `tasks` go to workers. `doing` tells what happens just now, `notice` what is worth a line in a log.
@@ -288,8 +282,7 @@ class Engine(Protocol):
         """One outcome per task, in any order, and None now and then while nothing ends. Closing the iterator ends all workers."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class HereEngine:
+class HereEngine(Struct, frozen=True, kw_only=True):
     """One input after the other, in this process; exceptions that are no fault of an input are raised as they are."""
 
     def run(self, run: Run) -> Iterator[Outcome | None]:

@@ -16,11 +16,12 @@ from collections.abc import Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.context import SpawnContext, SpawnProcess
 from types import FrameType
 from typing import Any
+
+from msgspec import Struct
 
 from diagnose.scale.engine import MOST_ATTEMPTS, Attempt, HereEngine, Outcome, Run, Settings, Task, WorkerFaultError, attempt, lost
 
@@ -60,8 +61,7 @@ class _Workers(SpawnContext):
         return process
 
 
-@dataclass(frozen=True, kw_only=True)
-class LocalEngine:
+class LocalEngine(Struct, frozen=True, kw_only=True):
     """Up to `jobs` processes; by default one per processor. One job, or one input, needs no process beside this one."""
 
     jobs: int | None = None

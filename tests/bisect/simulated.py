@@ -18,6 +18,7 @@ from fixtures.accuracy import trace_of, traces
 from fixtures.plan import Plan
 from fixtures.truth import step_time
 from tests.bisect.repositories import call as git
+from tests.builders.records import replace
 
 PROFILE = (Path(__file__).parent / "profile_step.py").read_text(encoding="utf-8")
 IGNORED = "*.o\n"
@@ -50,10 +51,10 @@ def make_captures(folder: Path, names: Iterable[str]) -> dict[str, int]:
             {**_fields(one.plan.machine), **change.get("machine", {})},
             {**_fields(one.plan.faults), **change.get("faults", {})},
         )
-        recording = dataclasses.replace(one, plan=plan, steps=4).record()[0]
+        recording = replace(one, plan=plan, steps=4).record()[0]
         place = folder / "made" / name
         place.mkdir(parents=True)
-        trace = trace_of("nsys", dataclasses.replace(one, plan=plan), recording, place)
+        trace = trace_of("nsys", replace(one, plan=plan), recording, place)
         trace.rename(folder / f"{name}.sqlite")
         document = diagnose([folder / f"{name}.sqlite"])
         (folder / f"{name}.json").write_bytes(encode(document))
@@ -186,12 +187,12 @@ def step_captures(folder: Path) -> dict[str, Path]:
 def _step_capture(folder: Path, python_ns: int, seed: int, layers: int = 2) -> Path:
     base = scenario.load("host-python-in-layers")
     plan = base.plan
-    plan = dataclasses.replace(
+    plan = replace(
         plan,
         job={**plan.job, "model": {**plan.job["model"], "num_layers": layers}},
-        faults=dataclasses.replace(plan.faults, idle_python_ns=python_ns),
+        faults=replace(plan.faults, idle_python_ns=python_ns),
     )
-    one = dataclasses.replace(base, plan=plan, steps=5, seed=seed)
+    one = replace(base, plan=plan, steps=5, seed=seed)
     folder.mkdir()
     (folder / "job.yaml").write_text(one.job_text(), encoding="utf-8")
     return traces("nsys", one, one.record(), folder)[0]

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from diagnose.bisect.git import Checkout, CheckoutError, GitError
 from diagnose.errors import UsageError
 from tests.bisect import repositories
 from tests.bisect.repositories import call, commit, everything, line, new
+from tests.builders.records import replace
 
 
 @pytest.fixture(autouse=True)

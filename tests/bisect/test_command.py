@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from diagnose.bisect.trial import CommandResult, substituted
 from diagnose.errors import InputError, OutputError
 from tests.builders.cases import for_each
 from tests.builders.processes import alive, gone
+from tests.builders.records import replace
 
 ROOT = Path(__file__).parents[2]
 

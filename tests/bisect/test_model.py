@@ -2,7 +2,6 @@
 
 import math
 import random
-from dataclasses import replace
 from itertools import combinations, pairwise
 
 import pytest
@@ -21,6 +20,7 @@ from diagnose.bisect.model import (
     robust_noise,
 )
 from diagnose.model.statistics import transform_of
+from tests.builders.records import replace
 
 
 def test_noise_is_pooled_with_every_deviation_and_outweighs_what_was_assumed() -> None:

@@ -7,7 +7,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
@@ -15,6 +15,7 @@ from diagnose.bisect.model import Numbers, change_points, load_numbers
 from diagnose.bisect.report import taken_back
 from diagnose.bisect.search import Answer, ChangePoint, Measurement, Next, Question, State, advise
 from tests.builders.cases import for_each
+from tests.builders.records import replace
 from tests.builders.suites import deep_unless
 
 REPEATS = 10

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -18,6 +18,7 @@ from diagnose.measure.steps import StepWindows, find_steps, model_work
 from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.measure.waits.stalls import Stalls, stalls
 from diagnose.model.trace import Device, Provenance, Rank, Trace
+from tests.builders.records import replace
 
 KNOWLEDGE = load_knowledge()
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from fixtures import scenario
 from fixtures.accuracy import trace_of
 from fixtures.plan import Plan
 from tests.builders import simulated
+from tests.builders.records import replace
 
 ROOT = Path(__file__).parent.parent.parent
 TREES = ("diagnose", "trace_rules")

@@ -6,7 +6,7 @@ The second run is the same simulated machine with the same faults, under the job
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.diagnosis import decode as diagnosis_of
 from fixtures import sample, scenario
 from fixtures.truth import mean_step_time
+from tests.builders.records import replace
 from tests.builders.suites import deep_unless
 from tests.conftest import ROOT
 

@@ -1,7 +1,6 @@
 """What compute loses beside transport, worked out by hand on kernels of one shape."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -15,6 +14,7 @@ from diagnose.reason.walls import bounds
 from tests.builders import simulated
 from tests.builders.cases import for_each
 from tests.builders.facts import facts
+from tests.builders.records import replace
 from tests.builders.scene import KNOWLEDGE, Item, Scene, run, scene
 
 PERIOD = 1000

@@ -1,11 +1,10 @@
 """What is told of an exchange: its size, and how long experts worked before it."""
 
-from dataclasses import replace
-
 import polars as pl
 
 from diagnose.measure.exchanges import _sizes
 from diagnose.model.trace import PAYLOADS
+from tests.builders.records import replace
 from tests.builders.scene import run, scene
 from tests.builders.small_traces import trace_of
 

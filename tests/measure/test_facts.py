@@ -1,7 +1,5 @@
 """The facts table and its producers: the same names, and null exactly where the table says so."""
 
-from dataclasses import replace
-
 import polars as pl
 import pytest
 
@@ -28,6 +26,7 @@ from diagnose.model.trace import PAYLOADS, Device, Provenance, Rank
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.walls import bounds, verdict
 from tests.builders.cases import for_each
+from tests.builders.records import replace
 from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, await_event, call, record, run, scene
 from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
 

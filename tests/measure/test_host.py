@@ -1,7 +1,5 @@
 """What the host was doing while compute was launch-starved."""
 
-from dataclasses import replace
-
 import polars as pl
 import pytest
 from msgspec import structs
@@ -14,6 +12,7 @@ from diagnose.model.vocabulary import FactValue
 from diagnose.reason.findings import find
 from tests.builders.cases import for_each
 from tests.builders.facts import facts
+from tests.builders.records import replace
 from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, blocked_by, call, causes, run, scene
 from tests.builders.scene import host_gap as gap
 

@@ -1,6 +1,5 @@
 """Recompute by phase and by count, and the peaks of the allocator."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from fixtures.accuracy import capture_of, write
 from fixtures.scenario import load
 from tests.builders.cases import for_each
 from tests.builders.kineto import document, small
+from tests.builders.records import replace
 from tests.builders.scene import KNOWLEDGE, Item, Span, run, scene
 from tests.builders.simulated import recordings
 

@@ -1,7 +1,6 @@
 """Changes of a trace that must change nothing, or only what they name: exactly, on the synthetic demo trace."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
@@ -15,6 +14,7 @@ from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.waits import hold_ups
 from diagnose.model.trace import Trace
 from fixtures.__main__ import FOLDER, TORCH
+from tests.builders.records import replace
 
 FRAMES = ("ops", "calls", "ranges", "waits", "counters", "memory")
 TABLES = (

@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from diagnose.pipeline import diagnose
 from diagnose.reason.conclude import conclude
 from diagnose.render.reports.diagnosis import lost
 from tests.builders.kineto import call, document, kernel, small
+from tests.builders.records import replace
 from tests.builders.simulated import AFRESH
 
 

@@ -2,7 +2,6 @@
 
 import statistics
 from collections import Counter, defaultdict
-from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -21,6 +20,7 @@ from diagnose.model.statistics import integer_median
 from diagnose.model.trace import OpKind
 from diagnose.reason.conclude import _with_kernels
 from tests.builders.cases import for_each
+from tests.builders.records import replace
 from tests.builders.scene import Item, Span, call, run, scene
 
 STEPS = [Span(text=f"iteration {number}", start=1000 * number, end=1000 * number + 1000) for number in range(3)]

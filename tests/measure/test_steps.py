@@ -1,10 +1,9 @@
 """Every anchor of the step windows, and what is left out of them."""
 
-from dataclasses import replace
-
 import pytest
 
 from tests.builders.cases import for_each
+from tests.builders.records import replace
 from tests.builders.scene import Item, Scene, Span, Steps, call, run, scene
 
 LOOP = Steps(n=4).build()

@@ -1,6 +1,5 @@
 """The graded cases of Megatron-Bridge's trace-analysis skill (evals/evals.json); docs/graded-cases.md lists them."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from diagnose.reason.findings import find
 from diagnose.reason.walls import bounds, verdict
 from fixtures.scenario import load
 from tests.builders.facts import BOOK, facts
+from tests.builders.records import replace
 from tests.builders.simulated import document
 
 LINE = " [2026-11-01 10:00:00] iteration {at:8d}/     500 | consumed samples: {at:12d} | elapsed time per iteration (ms): {ms:.1f} | loss: 1 |\n"

@@ -1,7 +1,5 @@
 """What stands first: the findings, the target wall ahead, and their fixes."""
 
-from dataclasses import replace
-
 import pytest
 from msgspec import structs
 
@@ -14,6 +12,7 @@ from diagnose.reason.walls import bounds, verdict
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import A1, job, parse_job
+from tests.builders.records import replace
 
 HOST: dict[str, FactValue] = {"launch_starved_ns": 16_000_000, "host_work_ns": 16_000_000, "host_sync_ns": 0, "sync_restart_ns": 0}
 CHAINS: dict[str, FactValue] = {"elementwise_busy_ns": 30_000_000, "compute_busy_ns": 80_000_000}

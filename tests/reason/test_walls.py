@@ -1,7 +1,5 @@
 """Bounds of the walls, the verdict, its sentence and its certainty."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 
@@ -17,6 +15,7 @@ from diagnose.render.reports.diagnosis.tables import per
 from tests.builders.cases import for_each
 from tests.builders.diagnosis import minimal
 from tests.builders.facts import BOOK, facts
+from tests.builders.records import replace
 
 
 def walls(**values: FactValue) -> dict[Wall, WallBound]:

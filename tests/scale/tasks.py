@@ -3,13 +3,13 @@
 import os
 import signal
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
 from diagnose.errors import InputError
 from diagnose.scale.engine import Outcome, Settings, Task, attempt
+from tests.builders.records import replace
 
 
 def mark_of(path: str | Path) -> Path:

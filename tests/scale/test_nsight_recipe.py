@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from diagnose.measure.capture import Measured
 from diagnose.pipeline import diagnose
 from diagnose.scale.elsewhere import ElsewhereEngine, Options, measure_input
 from diagnose.scale.engine import Run, for_inputs, prepare, tasks_of
+from tests.builders.records import replace
 from tests.builders.suites import deep_unless
 from tests.scale.conftest import ROOT, Ranks
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from diagnose.job.formats import hydra, megatron_lm, torchtitan
 from diagnose.job.formats.reader import Reader, keys_of, world_size

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from diagnose.job.edit import Edit, section_editor
 from diagnose.job.edit_yaml import Node

@@ -6,9 +6,11 @@ out.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from diagnose.job.command_line import Command, by_flag, parsed_command
 from diagnose.job.edit import Edit, section_editor
@@ -150,7 +152,7 @@ def _flags(tokens: Sequence[Token]) -> tuple[list[Leaf], list[str]]:
             notes += [f"line {one.line}: {one.unresolved} may hold more arguments" for one in values if one.unresolved]
             continue
         name, equals, inline = flag.text.partition("=")
-        word = replace(flag, text=inline) if equals else values[0] if values else None
+        word = dataclasses.replace(flag, text=inline) if equals else values[0] if values else None
         notes += [f"line {one.line}: {one.unresolved} may hold more arguments" for one in values[0 if equals else 1 :] if one.unresolved]
         key = name.removeprefix("--").replace("-", "_")
         value = True if word is None else token_value(word)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from diagnose.job.command_line import Command, parsed_command
 from diagnose.job.formats.reader import Reader, world_size

@@ -6,8 +6,9 @@ A file of overrides may name the recipe that it lies on, with arguments for its 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from diagnose.job.edit import map_editor
 from diagnose.job.formats.reader import Reader

@@ -5,7 +5,7 @@ Read as Megatron-LM's, and told by their --deepspeed; what its defaults are is n
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from diagnose.job.formats import megatron_lm
 from diagnose.job.formats.reader import Reader

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
+
+from msgspec.structs import replace
 
 from diagnose.job.command_line import Command, by_flag, flag_leaf, parsed_command
 from diagnose.job.edit import ENVIRONMENT, Editor, flag_editor, map_editor

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from diagnose.job.formats.reader import Reader, world_size
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed

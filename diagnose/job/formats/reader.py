@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.job.edit import Editor
 from diagnose.job.model import Leaf, Origin, Parsed
@@ -12,8 +14,7 @@ from diagnose.job.text import JobText
 from diagnose.knowledge.settings import JobSettings, Scalar, SettingSpec, flag_name
 
 
-@dataclass(frozen=True, kw_only=True)
-class Key:
+class Key(Struct, frozen=True, kw_only=True):
     """One key of a setting, in all its spellings. `values` turns the file's value into the setting's; what it lacks says nothing."""
 
     spellings: tuple[str, ...]
@@ -43,8 +44,7 @@ def world_size(sizes: Sequence[Leaf], shown: str) -> Iterator[Leaf]:
         yield replace(sizes[0], key="world_size", shown=shown, value=math.prod(values))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reader:
+class Reader(Struct, frozen=True, kw_only=True):
     """One format of job files; what else is known of it stands under its `name` in job_formats.yaml.
 
     `read` gives what a text holds, or None for a text of another format; it raises JobFileError. `editor` gives what writes into a text of

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from diagnose.job.command_line import Command, by_flag, flag_leaf, parsed_command
 from diagnose.job.edit import map_editor

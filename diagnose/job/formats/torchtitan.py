@@ -6,9 +6,11 @@ values are read where the registry lies beside the job file. What is built by ot
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from diagnose.job.command_line import Command, by_flag, parsed_command
 from diagnose.job.formats.reader import Reader
@@ -175,7 +177,7 @@ def _arguments(tokens: Sequence[Token]) -> tuple[dict[str, Token], list[Leaf], l
         name, equals, inline = option.text.partition("=")
         key = name.removeprefix("--").replace("-", "_")
         key, off = re.subn(r"(^|\.)no_(?=\w+$)", r"\1", key)  # --compile.no-enable
-        word = replace(option, text=inline) if equals else values[0] if values else None
+        word = dataclasses.replace(option, text=inline) if equals else values[0] if values else None
         notes += [f"line {one.line}: {one.unresolved} may hold more overrides" for one in values[0 if equals else 1 :] if one.unresolved]
         if key in ("module", "config", "job.config_file", "config_file", "model.name") and word is not None:
             named[key] = word

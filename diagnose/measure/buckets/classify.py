@@ -7,11 +7,13 @@ what stays undecided then asks its neighbours on the stream. `describe` uses the
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from itertools import groupby
 
 import polars as pl
+from msgspec import Struct
 
 from diagnose.knowledge.buckets import Buckets, bucket_type
 from diagnose.knowledge.taxonomy import Context, Family, Group, Taxonomy, own_id, union
@@ -137,8 +139,7 @@ class Verdict:
     family: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Classified:
+class Classified(Struct, frozen=True, kw_only=True):
     """The decision for every row of `Trace.ops`.
 
     `class_id` (UInt16) and `payload_id` (Int32: the collective's description; null where none is known) have one value per operation, in
@@ -223,14 +224,14 @@ def decide(
     if family.role == "transport":
         bucket, kind, evidence, rule = _transport(family, contexts, group, own)
         by = base.decided_by if evidence == "name" else evidence
-        return replace(base, bucket=bucket, kind=kind or "other", decided_by=by, rule=rule, weak=base.weak and kind is None)
+        return dataclasses.replace(base, bucket=bucket, kind=kind or "other", decided_by=by, rule=rule, weak=base.weak and kind is None)
     if family.id in own:
         return base
     present = frozenset(context.id for context in contexts)
     for context in contexts:
         if context.bucket is not None and _applies(context, family, present, own):
             evidence = "rule" if own_id(context) in own else context.evidence
-            return replace(
+            return dataclasses.replace(
                 base,
                 bucket=context.bucket,
                 # generic kernels that rearrange tokens are packing
@@ -341,14 +342,14 @@ def _numbered(case: pl.Series, verdicts: Sequence[Verdict], changed: pl.DataFram
 
 def by_neighbours(verdict: Verdict, buckets: Buckets, *, bucket: str, kind: str | None, rule: str) -> Verdict:
     """`verdict` as its neighbours decide it."""
-    moved = replace(verdict, bucket=bucket, decided_by="neighbours", rule=rule, weak=False)
+    moved = dataclasses.replace(verdict, bucket=bucket, decided_by="neighbours", rule=rule, weak=False)
     if verdict.role == "transport":
-        return replace(moved, kind=kind)
+        return dataclasses.replace(moved, kind=kind)
     phase = "optimizer" if bucket == OPTIMIZER else verdict.phase or PHASES.get(rule)
-    return replace(moved, kind=None, role=buckets[bucket].role if verdict.role == "compute" else verdict.role, phase=phase)
+    return dataclasses.replace(moved, kind=None, role=buckets[bucket].role if verdict.role == "compute" else verdict.role, phase=phase)
 
 
 def settled(verdict: Verdict, *, experts: bool) -> Verdict:
     """`verdict` as shown: unclaimed generic kernels are elementwise, not weakly so; without `experts` here a plain product is dense."""
     honest = verdict.bucket == ELEMENTWISE or (verdict.bucket == DENSE_GEMM and not experts)
-    return replace(verdict, weak=False) if honest else verdict
+    return dataclasses.replace(verdict, weak=False) if honest else verdict

@@ -8,9 +8,9 @@ The answer is a bit mask per operation: bit i stands for `taxonomy.contexts[i]`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from diagnose.knowledge.taxonomy import Context, Source, Taxonomy, union
 from diagnose.measure.buckets.names import range_words
@@ -30,16 +30,14 @@ _MANY_TEXTS = 1_000  # of fewer, to leave out those that no context matches cost
 _KEY_LIMIT = 1 << 62
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostContext:
+class HostContext(Struct, frozen=True, kw_only=True):
     """One value per row of `Trace.ops`, in the same order."""
 
     mask: pl.Series  # Int64: bits of the contexts that enclose the launch; 0 without a launch
     payload_id: pl.Series  # Int32: the collective's description, null where none is known
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Timeline:
+class _Timeline(Struct, frozen=True, kw_only=True):
     """Lays the threads' time lines end to end, so that (rank, thread, time) is one sortable integer, a moment."""
 
     lanes: pl.DataFrame  # rank, thread, lane

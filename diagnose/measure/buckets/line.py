@@ -7,10 +7,11 @@ operations their new signs, so that the next rule can build on them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.knowledge.buckets import Buckets
 from diagnose.knowledge.taxonomy import Mark, Taxonomy
@@ -143,8 +144,7 @@ def _sign(buckets: Buckets, linear: pl.Expr) -> pl.Expr:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Line:
+class Line(Struct, frozen=True, kw_only=True):
     """The operations of a trace along their streams.
 
     `rows`: at (its place here), row (of `ops`), lane, start, case, first (of its lane), sign, and choice: what the rules have said

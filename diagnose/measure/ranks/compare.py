@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median_low
 
 import polars as pl
+from msgspec import Struct
 
 from diagnose.document.device import Spread
 from diagnose.document.ranks import Late, RankProblem, Ranks, RankSurvey, StartSkew, StepTime
@@ -223,8 +223,7 @@ SLOWEST = 0.02  # of the step: own times that exceed the middle by less make no 
 Links = Callable[[Sequence[int]], float | None]  # ranks of a group → GB/s of the link between them
 
 
-@dataclass(frozen=True, kw_only=True)
-class Compared:
+class Compared(Struct, frozen=True, kw_only=True):
     """`shown`: the device on the slowest path. `exchanged`: by (rank, device, kind, backend) transfer, wait, matched, unmatched."""
 
     ranks: Ranks

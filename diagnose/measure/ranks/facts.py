@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean, median, median_low
+
+from msgspec import Struct
 
 from diagnose.document.ranks import ExpertImbalance, Late, MatchedExchange, Ranks, RankSurvey, Stage
 from diagnose.measure.facts import GROUP_OF_KIND
 from diagnose.model.vocabulary import FactValue
 
 
-@dataclass(frozen=True, kw_only=True)
-class SlowLink:
+class SlowLink(Struct, frozen=True, kw_only=True):
     """The group, what it exchanges, and what its transfers take longer than its likes': ns per step, and as a share of the likes' time."""
 
     ranks: tuple[int, ...]
@@ -27,8 +27,7 @@ class SlowLink:
     share: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Group:
+class _Group(Struct, frozen=True, kw_only=True):
     """Exchanges of one kind in one group. `transfer_ns` per step, `duration_ns` of one exchange, `pace` in GB/s where it is known."""
 
     ranks: tuple[int, ...]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import mean, median_low
 from typing import Literal
 
 import polars as pl
+from msgspec import Struct
 
 from diagnose.document.ranks import DataTail, ExpertImbalance, Layer, LikeGroup, Pipeline, Stage
 from diagnose.knowledge.buckets import Buckets
@@ -92,8 +92,7 @@ SLOWER_STAGE = 1.06  # likewise of all GPUs of a stage: other stages' kernels of
 SHARED = 0.5  # … of kernels that make up this share of its work
 
 
-@dataclass(frozen=True, kw_only=True)
-class Slowness:
+class Slowness(Struct, frozen=True, kw_only=True):
     """`ratio`: median over `shapes` shapes, weighted by work, of a kernel's duration over that on the group's median device."""
 
     ratio: float

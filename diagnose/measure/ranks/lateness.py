@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median_low
 
 import polars as pl
-from msgspec import structs
+from msgspec import Struct, structs
 
 from diagnose.document.ranks import ExpertImbalance, Late, LateCause, Pattern
 from diagnose.knowledge.buckets import Buckets
@@ -34,8 +33,7 @@ EVENED: tuple[LateCause, ...] = ("expert_work", "vision_work", "more_work")  # w
 TOGETHER = 0.1  # of the longest wait in an exchange: who waits less than that came as late as the last
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Blame:
+class _Blame(Struct, frozen=True, kw_only=True):
     """Waiting in one set of ranks: per step by who came last (by place), how often each did, and in which kinds.
 
     `held`: by a member's place, how long waiting in these exchanges may have held its compute up, ns per step. `near`: how often each came
@@ -52,8 +50,7 @@ class _Blame:
     kinds: tuple[CommKind, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Background:
+class Background(Struct, frozen=True, kw_only=True, dict=True):
     """What is known of all members and, by place: own times, those with a slow device, like groups; and experts, clocks, buckets in use.
 
     `schedule` of the pipeline; None: there is none, or it is not known. `transfers`: by place, transfer per step in groups of which all
@@ -251,8 +248,7 @@ def _ranks(words: str, members: Sequence[Member]) -> str:
     return f"{words} {', '.join(str(one.rank.rank) for one in members)}" if members else ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Arrivals:
+class _Arrivals(Struct, frozen=True, kw_only=True):
     """When members came to their exchanges.
 
     `tables`, one for each group: group, ordinal, member (its place), index, came (the last one, by the member's clock), wait. `met`: by

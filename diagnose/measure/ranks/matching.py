@@ -12,9 +12,10 @@ import re
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.document.ranks import ClockPair, Grouping
 from diagnose.knowledge.exchanges import Shape
@@ -32,8 +33,7 @@ CERTAIN = 8  # instances whose common ends are no chance, and outweigh a start t
 CLOSE_NS = 10_000  # two shifts whose scatters differ by less are told apart by what is likely
 
 
-@dataclass(frozen=True, kw_only=True)
-class Course:
+class Course(Struct, frozen=True, kw_only=True):
     """One rank's instances in one group, in order. Ends by its wall clock (or own zero), sizes (None: unknown), steps (None: outside)."""
 
     ends: Sequence[int]
@@ -41,8 +41,7 @@ class Course:
     steps: Sequence[int | None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fit:
+class Fit(Struct, frozen=True, kw_only=True):
     """`other[i]` is `reference[i + shift]`. `scatter`: p90 − p10 of the differences of ends (`n` were possible), `offset` their median."""
 
     shift: int
@@ -140,8 +139,7 @@ _SYMMETRIC: tuple[Shape, ...] = ("all_reduce", "all_gather", "reduce_scatter")  
 _CANDIDATES = 24  # groups that a lane without a name is tried against, the nearest in rank first
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemberLane:
+class MemberLane(Struct, frozen=True, kw_only=True):
     """One member's sequence of exchanges in one group. `rows`: op, start, end, index, bytes, elements, expert_ns, held_ns, by start."""
 
     member: Member
@@ -154,8 +152,7 @@ class MemberLane:
         return Course(ends=(self.rows["end"] + self.member.start_unix_ns).to_list(), sizes=sizes, steps=self.rows["index"].to_list())
 
 
-@dataclass(frozen=True, kw_only=True)
-class Matched:
+class Matched(Struct, frozen=True, kw_only=True):
     """One operation of one group of ranks.
 
     `instances`, one row for each member of each instance that all captured members took part in: ordinal, place (index into `parts`), op
@@ -185,8 +182,7 @@ class Matched:
         return self.size is not None and len(self.parts) == self.size
 
 
-@dataclass(frozen=True, kw_only=True)
-class Unmatched:
+class Unmatched(Struct, frozen=True, kw_only=True):
     """Exchanges of one member that were not held against anybody's, and why."""
 
     part: MemberLane
@@ -278,8 +274,7 @@ def _one_each(parts: Sequence[MemberLane]) -> list[MemberLane]:
 # ----------------------------------------------------------------------------------------------- groups that two profilers name differently
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Group:
+class _Group(Struct, frozen=True, kw_only=True):
     """Sequences that belong together before they are laid beside each other; `tried`: others of the kind were tried too and did not fit."""
 
     by: Grouping
@@ -467,8 +462,7 @@ LIMIT_NS = 100_000
 MIN_ENDS = 8  # fewer matched ends align nothing
 
 
-@dataclass(frozen=True, kw_only=True)
-class Clocks:
+class Clocks(Struct, frozen=True, kw_only=True):
     """`pairs` for the report; `known`: by place, the set of aligned clocks, and what to take off its times for those of its first."""
 
     pairs: tuple[ClockPair, ...]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.job import Job
 from diagnose.knowledge.buckets import Buckets
@@ -23,8 +25,7 @@ ONE_RANK = "It takes the traces of several ranks: one shows that it waits in a c
 FAITHFUL = 0.005  # of a step: what the replay of what was measured may be off (the contract of the forecast, section 1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Met:
+class Met(Struct, frozen=True, kw_only=True):
     """The graphs of all devices that can be replayed, with the numbers of their meetings, and these.
 
     `notes`: what is left as it was measured, in sentences. `refused`: why they can't be replayed together; None where they can.
@@ -160,7 +161,7 @@ def _measured(rows: pl.DataFrame, graphs: Sequence[Graph], offsets: Sequence[int
 def _numbered(graph: Graph, own: pl.DataFrame) -> Graph:
     """The graph with the numbers of its meetings."""
     nodes = graph.nodes.drop("instance").join(own.select("op", "instance"), on="op", how="left", maintain_order="left")
-    return replace(graph, nodes=nodes.select(graph.nodes.columns))
+    return dataclasses.replace(graph, nodes=nodes.select(graph.nodes.columns))
 
 
 def _dropped(number: int, why: str) -> tuple[str, ...]:

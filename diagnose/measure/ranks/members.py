@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.document.device import StepBudget
 from diagnose.job import Job
@@ -17,8 +18,7 @@ UNKNOWN_HOST = "unknown"
 STAGE_PARTS = ("warm_up_ns", "steady_ns", "cool_down_ns")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Input:
+class Input(Struct, frozen=True, kw_only=True):
     """What one input adds to the comparison: its ranks and its devices."""
 
     number: int
@@ -27,8 +27,7 @@ class Input:
     devices: Sequence[DeviceMeasure]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Member:
+class Member(Struct, frozen=True, kw_only=True, dict=True):
     """One device of one rank. `host`: numbered in order of rank, None: not told. `bubble`: waiting for other stages, by budget's step."""
 
     place: int  # its place among all members
@@ -83,8 +82,7 @@ class Member:
         return self.rank.start_unix_ns or 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mesh:
+class Mesh(Struct, frozen=True, kw_only=True):
     """The ranks' coordinates as Megatron-Core lays them out: tensor fastest, then context, data, pipeline (or pipeline before data).
 
     Sizes of the attention mesh, and of the expert mesh over the same ranks. Source: Megatron-Core parallel_state.py, order

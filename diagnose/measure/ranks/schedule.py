@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import gcd
 from statistics import median_low
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.job import Job
 from diagnose.knowledge.buckets import Buckets
@@ -24,8 +25,7 @@ _WAYS = 4  # transfers of a micro-batch through a stage: received and sent on, f
 Pass = tuple[bool, int, int]  # forward; micro-batch; chunk
 
 
-@dataclass(frozen=True, kw_only=True)
-class Schedule:
+class Schedule(Struct, frozen=True, kw_only=True):
     """`of`: by rank its stage, of `count`. `forward`: by stage, the share of its work that is forward. Micro-batches, chunks of a stage.
 
     `measured`: how long a step takes (ns); None: not compared. `outside`: of that, after the passes (reductions of gradients, optimizer).

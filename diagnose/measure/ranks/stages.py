@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from diagnose.job import Job
 from diagnose.knowledge.buckets import Buckets
@@ -12,8 +13,7 @@ from diagnose.measure.ranks.matching import members_told
 from diagnose.measure.ranks.members import Member, Mesh
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stages:
+class Stages(Struct, frozen=True, kw_only=True):
     """`count`: how many stages the pipeline has, 1 without one; `of`: by rank its stage. `inferred`: neither job nor groups tell it."""
 
     count: int

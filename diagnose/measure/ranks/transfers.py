@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from statistics import median_low
 
 import polars as pl
+from msgspec import Struct
 
 from diagnose.document.ranks import MatchedExchange, RankWait
 from diagnose.knowledge.exchanges import bus_factor
@@ -23,8 +23,7 @@ _NO_SIZES = "no bandwidth: the trace does not record the sizes of these collecti
 _NOT_ALL = "no bandwidth: not all members were captured, so that the transfer time may hold waiting"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Transfers:
+class Transfers(Struct, frozen=True, kw_only=True, dict=True):
     """One matched group with its times.
 
     `rows`: those of its instances, with duration, transfer and wait in ns, moving (of the transfer what compute was stalled on), and last
@@ -181,8 +180,7 @@ def _bandwidth(found: Transfers) -> tuple[float | None, float | None, str]:
 # ------------------------------------------------------------------------------------------------ by member
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnTimes:
+class OwnTimes(Struct, frozen=True, kw_only=True):
     """One member's waiting, transfer and own time by step. `matched`: some of its exchanges were.
 
     Own time is the step less the waiting for others: for other pipeline stages, and in matched exchanges as far as that can have held

@@ -8,9 +8,9 @@ no edge explains stays with the node as its delay, and an edge that the times co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import polars as pl
+from msgspec.structs import replace
 
 from diagnose.knowledge.taxonomy import HostRules
 from diagnose.measure.host import HostActivity

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 
 import polars as pl
 
@@ -43,7 +43,7 @@ def part(graph: Graph, operations: int) -> Graph:
     reach = max(begun, int(chosen["closes"].max()) + 1)  # type: ignore[arg-type]
     of_others = ~pl.col("step").is_in(chosen["index"].implode())
     nodes = graph.nodes[:reach].with_columns(pl.when(of_others).then(None).otherwise("step").alias("step"))
-    return cut(replace(graph, nodes=nodes, edges=graph.edges.filter(pl.col("dst") < reach), steps=chosen))
+    return cut(dataclasses.replace(graph, nodes=nodes, edges=graph.edges.filter(pl.col("dst") < reach), steps=chosen))
 
 
 def cut(graph: Graph) -> Graph:
@@ -56,7 +56,7 @@ def cut(graph: Graph) -> Graph:
     if not before:
         return graph
     edges = graph.edges.filter((pl.col("src") >= before) & (pl.col("dst") >= before))
-    return replace(
+    return dataclasses.replace(
         graph,
         nodes=graph.nodes[before:],
         edges=edges.with_columns(pl.col("src", "dst") - before),

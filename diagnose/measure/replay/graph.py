@@ -6,12 +6,14 @@ times back; a change of the graph gives the times that follow from it.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, TypeVar, get_args
 
 import polars as pl
+from msgspec import Struct
 
 from diagnose.model.trace import CopyKind
 from diagnose.model.vocabulary import PHASES, TRAITS, Role
@@ -116,8 +118,7 @@ def by_row(rows: pl.Series, values: pl.Series, height: int) -> pl.Series:
 PACKED_FROM = 100_000  # nodes; this project's choice: 10 MB and more become a tenth, for a quarter of the time that building takes
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kept:
+class Kept(Struct, frozen=True, kw_only=True):
     """A graph until it is asked for, a large one packed: those of all devices and ranks are held, few of them are replayed.
 
     `told`: all of it but, where `nodes` and `edges` hold them packed, its rows. `height`: number of its nodes.
@@ -135,7 +136,7 @@ class Kept:
             return self.told
         nodes = pl.read_ipc(BytesIO(self.nodes)).with_columns(pl.col("start").cum_sum())
         edges = pl.read_ipc(BytesIO(self.edges)).with_columns(pl.col("dst").cum_sum())
-        return replace(self.told, nodes=nodes, edges=edges.with_columns((pl.col("dst") - pl.col("src")).alias("src")))
+        return dataclasses.replace(self.told, nodes=nodes, edges=edges.with_columns((pl.col("dst") - pl.col("src")).alias("src")))
 
 
 def kept(graph: Graph) -> Kept:
@@ -145,7 +146,7 @@ def kept(graph: Graph) -> Kept:
     # Times and numbers as distances, which are small and alike: that halves what zstd takes, and its time
     nodes = _packed(graph.nodes.with_columns(_since("start")))
     edges = _packed(graph.edges.with_columns(_since("dst"), (pl.col("dst") - pl.col("src")).alias("src")))
-    told = replace(graph, nodes=graph.nodes.clear(), edges=graph.edges.clear())
+    told = dataclasses.replace(graph, nodes=graph.nodes.clear(), edges=graph.edges.clear())
     return Kept(told=told, height=graph.nodes.height, nodes=nodes, edges=edges)
 
 

@@ -8,9 +8,9 @@ a producer is inferred as `waits.dependencies` infers it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from diagnose.measure.replay.graph import After, EdgeKind, by_row
 from diagnose.measure.waits.dependencies import INFERENCE_REACH_NS, Dependencies, event_producers
@@ -25,8 +25,7 @@ LINGER_NS = 200_000  # a kernel that another watches by a flag in memory stays a
 TRIED = 4  # candidates that are tried for one inferred producer
 
 
-@dataclass(frozen=True, kw_only=True)
-class Links:
+class Links(Struct, frozen=True, kw_only=True):
     """`edges` between operations: src, dst (op), after, lag, kind, inferred. `launches`: op, call, after, lag."""
 
     edges: pl.DataFrame

@@ -8,10 +8,10 @@ for members that were not captured.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import polars as pl
+from msgspec import Struct
 
 from diagnose.measure.replay.graph import Graph
 from diagnose.measure.replay.path import Times
@@ -35,8 +35,7 @@ INSTANCES: Mapping[str, pl.DataType | type[pl.DataType]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Meetings:
+class Meetings(Struct, frozen=True, kw_only=True):
     """In which collectives the ranks of several graphs meet. `offsets`: by graph, what to take off its times for the clock of all (ns)."""
 
     members: pl.DataFrame
@@ -49,8 +48,7 @@ class Meetings:
         return Meetings(members=self.members.filter(kept), instances=self.instances.filter(kept), offsets=self.offsets)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Together:
+class Together(Struct, frozen=True, kw_only=True):
     """`times`: of each graph. `broken`: meetings that could not come about, because each waits for another; these took what they took."""
 
     times: tuple[Times, ...]
@@ -74,8 +72,7 @@ def replayed_together(graphs: Sequence[Graph], meetings: Meetings, *, waiting: b
     return Together(times=times, broken=frozenset(broken))
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
+class _Member(Struct, frozen=True):
     """A node's part in a meeting of `members` nodes: its transfer (ns), and its clock's offset.
 
     `meeting`: the instance, and which of the parts that a change has cut it into.

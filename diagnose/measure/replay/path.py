@@ -6,15 +6,13 @@ several things are waited for does the later one have to be found, node after no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 from diagnose.measure.replay.graph import Graph
 
 
-@dataclass(frozen=True, kw_only=True)
-class Times:
+class Times(Struct, frozen=True, kw_only=True):
     """Start and end of every node in ns (Int64), by its number."""
 
     start: pl.Series

@@ -8,9 +8,8 @@ there, with what it took from then on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 from diagnose.knowledge.taxonomy import HostRules
 from diagnose.measure.host import FIRST_USE, GC, LOADING, MESSAGES, RECOMPILING, HostActivity, call_roles
@@ -28,8 +27,7 @@ TURN_CALLS = 4
 _PAUSES = ((FIRST_USE, "first_use"), (MESSAGES, "message_passing"), (GC, "gc"), (LOADING, "loading"), (RECOMPILING, "recompilation"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Threads:
+class Threads(Struct, frozen=True, kw_only=True):
     """The host of one device.
 
     `items`: nodes in order of thread and time: item (row number), thread, start, end, kind (host or call), name_id, cause, call, piece.

@@ -10,17 +10,15 @@ launched after it wait for the one launched before it on another stream). Inside
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 MAX_RELAYS = 16  # streams that an event may be passed through before following it ends
 TRIED = 4  # candidates that are tried for one inferred producer
 INFERENCE_REACH_NS = 10_000  # analysis contract: an inferred producer ends at most 10 µs before its consumer starts
 
 
-@dataclass(frozen=True, kw_only=True)
-class StreamWaits:
+class StreamWaits(Struct, frozen=True, kw_only=True):
     """The stream waits of one rank, resolved to the records that they wait for.
 
     `stream_waits`: stream, correlation, record_stream, record_correlation (null where unresolved), previous (correlation of the last
@@ -83,8 +81,7 @@ def resolve_waits(waits: pl.DataFrame, calls: pl.Series, memory_waits: int = 0) 
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dependencies:
+class Dependencies(Struct, frozen=True, kw_only=True):
     """One device's operations prepared for asking what they waited for, again and again.
 
     `ordered`: op, start, end, stream in order of start. `issued`: op, end, stream, correlation in order of correlation. `stream_waits`:

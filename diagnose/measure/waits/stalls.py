@@ -21,9 +21,8 @@ The split says why compute was absent; a wall's bound says what could be won, wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 from diagnose.measure.host import ALLOCATOR, FIRST_USE, GC, LOADING, MESSAGES, RECOMPILING, SYNC, WAITING, HostActivity
 from diagnose.measure.steps import per_window
@@ -84,8 +83,7 @@ def follow_chains(pieces: pl.DataFrame, work: pl.DataFrame, known: Dependencies)
 HOST_CAUSES = ("first_use", "allocator", "host_sync", *HOST_WORK)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stalls:
+class Stalls(Struct, frozen=True, kw_only=True):
     """All gaps of one device, cut into pieces.
 
     `pieces`: index (window), start, end, cause (one of HOST_CAUSES, blocking or dependency_stalled), op (the operation that ends the gap;
@@ -418,8 +416,7 @@ def stall_times(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kin
     return per_window(windows, summed, beside, found.bounds).fill_null(0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Causes:
+class Causes(Struct, frozen=True, kw_only=True):
     """Time without compute by cause, one row (or several) per step window.
 
     `blocking`: index, bucket, role, kind, backend, ns, inferred. `host`: index, name, cause, ns, count (launch-starved time by the call or

@@ -12,12 +12,11 @@ import hashlib
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median, stdev
 
-from msgspec import MsgspecError, structs
+from msgspec import MsgspecError, Struct, structs
 
 from diagnose.document.baselines import RUN_SCHEMA, RunRow, StoredBaseline, StoredRun, decode_run
 from diagnose.document.diagnosis import SCHEMA, Diagnosis, decode
@@ -44,8 +43,7 @@ class BaselineError(InputError):
     """No stored baseline fits, or the one that would can't be used."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
+class Run(Struct, frozen=True, kw_only=True):
     """One stored run. `run` names it within its name and fingerprint; `date` is UTC in ISO 8601, empty where it was never told."""
 
     fingerprint: str
@@ -57,8 +55,7 @@ class Run:
     document: Diagnosis
 
 
-@dataclass(frozen=True, kw_only=True)
-class Added:
+class Added(Struct, frozen=True, kw_only=True):
     """What storing a run did: its file, whether it was there before, and how many older ones went."""
 
     path: Path

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
+
+from msgspec import Struct
 
 from diagnose.document.comparison import Comparability, EnvironmentChange, Mismatch, MismatchState, Normalised, SettingChange
 from diagnose.document.diagnosis import Diagnosis, JobRead, JobSetting
@@ -22,8 +23,7 @@ TOKENS = "tokens_per_step"
 _OPEN = "may hold more flags"  # the note of a launch script whose command line was not told whole
 
 
-@dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(Struct, frozen=True, kw_only=True):
     """One side's settings by name. `whole`: what the file leaves out is the framework's default."""
 
     read: Mapping[str, JobSetting]
@@ -103,8 +103,7 @@ WORLD = "world_size"
 JOB_TOKENS = "both job files (global batch × sequence length)"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Judgement:
+class Judgement(Struct, frozen=True, kw_only=True):
     """The judgement; whether both job files prove that the work is the same (or not); the device that is compared in both runs.
 
     What the new run's times are multiplied by where neither capture was cut into steps.

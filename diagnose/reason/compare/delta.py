@@ -6,9 +6,10 @@ Deltas of the categories add up to the delta of the step, to the nanosecond and 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeVar
+
+from msgspec import Struct
 
 from diagnose.document.comparison import Category, CategoryState, OverlapChange, Part, StepDelta
 from diagnose.document.device import WHY, Communication, StepSplit
@@ -22,8 +23,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 _Exchange = tuple[CommKind, str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Middle:
+class Middle(Struct, frozen=True, kw_only=True):
     """The median step as ns by (category, cause), and the indices of the steps that it is made of."""
 
     total_ns: int
@@ -55,8 +55,7 @@ def portioned(parts: Mapping[_Key, int], factor: Fraction) -> dict[_Key, int]:
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class SplitRun:
+class SplitRun(Struct, frozen=True, kw_only=True):
     """One run's split steps; `scale`: what its times are multiplied by."""
 
     steps: Sequence[StepSplit]

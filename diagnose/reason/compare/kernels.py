@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from diagnose.document.comparison import KernelChange, KernelChangeKind
 from diagnose.document.device import DeviceKernels, KernelUse
@@ -26,8 +26,7 @@ from diagnose.knowledge.comparison import KernelLimits, Limits
 _ENOUGH = 2.0  # two signs, such as a neighbour and equal launches
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelChanges:
+class KernelChanges(Struct, frozen=True, kw_only=True):
     """The changes, how many kernels are as they were, and what has to be said."""
 
     changes: tuple[KernelChange, ...] = ()
@@ -162,8 +161,7 @@ def _added(row: KernelUse, base: Sequence[KernelUse], streams: Mapping[int | Non
 # --- which kernel is which --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pair:
+class Pair(Struct, frozen=True, kw_only=True):
     """A kernel in both runs. `why` says how it was recognised where the name or the stream differs."""
 
     base: int
@@ -173,8 +171,7 @@ class Pair:
     why: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Matched:
+class Matched(Struct, frozen=True, kw_only=True):
     """All pairs, and the places of what is left over on both sides."""
 
     pairs: tuple[Pair, ...]
@@ -267,8 +264,7 @@ def _moved_why(first: KernelUse, second: KernelUse, streams: Mapping[int | None,
 # --- another name -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Sign:
+class _Sign(Struct, frozen=True, kw_only=True):
     """How much speaks for a pair, and in words."""
 
     score: float

@@ -8,8 +8,10 @@ lacks is an error, never nought.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.document.device import StepBudget, StepSplit
 from diagnose.document.diagnosis import Diagnosis
@@ -50,8 +52,7 @@ class UnmeasuredError(MetricError):
     exit_code = 3
 
 
-@dataclass(frozen=True, kw_only=True)
-class Samples:
+class Samples(Struct, frozen=True, kw_only=True):
     """Values of one metric in `unit` (ns, share, count, bytes).
 
     `per_step`: one value for each step whose end is known; otherwise one for the capture (per step, median). `steps`: the indices of the

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from statistics import fmean, median
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.document.comparison import Basis, NoiseSource, Result
 from diagnose.knowledge.comparison import NoiseLimits
@@ -33,8 +35,7 @@ _MOST_RUNS = 30  # runs of a side that are ever asked for
 _LEAST = 1e-9  # of a level: less noise than rounding
 
 
-@dataclass(frozen=True, kw_only=True)
-class Error:
+class Error(Struct, frozen=True, kw_only=True):
     """What the difference of two levels may be off by: its standard error, and the degrees of freedom in which that is known."""
 
     size: float
@@ -45,8 +46,7 @@ class Error:
         return t_quantile(tail, float(f"{self.freedom:.2g}")) * self.size
 
 
-@dataclass(frozen=True, kw_only=True)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True):
     """What the runs say.
 
     `base` and `new` are the means of the runs' medians. `low` and `high` bound `delta` at the interval's level (None from a single step);
@@ -158,8 +158,7 @@ def decide(
 # --- noise ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Within:
+class _Within(Struct, frozen=True, kw_only=True):
     """How well the runs' medians are known by their steps: the standard deviation of steps (None: not known), the squared standard error of
     a run's median, that of the difference of one run against one, and the freedom of it.
 
@@ -248,8 +247,7 @@ def _squared_error(spread: float, size: int, limits: NoiseLimits) -> float:
     return max(spread, limits.single_step.value) ** 2 if size == 1 else (median_error(size) * spread) ** 2
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Noise:
+class _Noise(Struct, frozen=True, kw_only=True):
     """Noise between runs: standard deviation of a run's median; its freedom, None of one run against one.
 
     Of those, `of_two` and `of_two_freedom` are of what their steps leave open, which comes on top.

@@ -6,12 +6,12 @@ May they be compared, what changed around the code, what moved, and is it more t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from statistics import fmean, median, median_low
 from typing import Any, NamedTuple
 
-from msgspec import structs
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from diagnose.document.comparison import SCHEMA, Comparison, Effect, Mismatch, Normalised, OnUnclear, RunRead, Side, Window
 from diagnose.document.device import Spread
@@ -47,8 +47,7 @@ class Named(NamedTuple):
     commit: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Read:
+class _Read(Struct, frozen=True, kw_only=True):
     """One run of a side as it is weighed: the metric, in the effect's unit; `scale` is what its times were multiplied by."""
 
     run: Named
@@ -271,7 +270,7 @@ def _effect(
         run_noise=run_noise,
         counts=known.unit == "count",
     )
-    said = asdict(found)
+    said = structs.asdict(found)
     more = said.pop("more") or (None, None)
     return Effect(**of_both, **said, more_base=more[0], more_new=more[1])
 

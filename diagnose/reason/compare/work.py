@@ -8,8 +8,9 @@ count as more work. The new run's times are then brought to the base's amount of
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+
+from msgspec import Struct
 
 from diagnose.document.comparison import Mismatch, MismatchState, Normalised
 from diagnose.document.device import BucketTime, KernelUse
@@ -29,8 +30,7 @@ def mismatch(aspect: str, name: str, base: str, new: str, state: MismatchState, 
     return Mismatch(aspect=aspect, name=name, base=base, new=new, state=state, text=text)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Work:
+class Work(Struct, frozen=True, kw_only=True):
     """How two captures without steps compare; `scale` brings the new run's times to the base's amount of work, where they are alike."""
 
     scale: Fraction = Fraction(1)
@@ -38,8 +38,7 @@ class Work:
     mismatch: Mismatch | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Use:
+class _Use(Struct, frozen=True, kw_only=True):
     """One kernel, or bucket, on both sides: launches and work."""
 
     base: int

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
+from msgspec import Struct
 
 from diagnose.document.device import Timeline, TimelineColumns
 from diagnose.measure.budget import Concurrency, compute_shares, concurrency, is_role
@@ -30,8 +30,7 @@ _GAPS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Replayed:
+class Replayed(Struct, frozen=True, kw_only=True, dict=True):
     """A graph with its times after a replay, and the kept steps (index, start, end), disjoint and in order."""
 
     graph: Graph

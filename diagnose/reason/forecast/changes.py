@@ -6,13 +6,14 @@ the order of the rows (everything that a node waits for stands before it).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, get_args
 
 import polars as pl
-from msgspec import structs
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from diagnose.knowledge.effects import Basis, EffectSpec, Transformation
 from diagnose.knowledge.rulebook import FixSpec
@@ -32,8 +33,7 @@ ENDS: tuple[End, ...] = get_args(End)
 OWN_WORK = (None, "host", "python", "launch")  # causes of host work that belongs to the launch after it, and goes with it
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)  # two are the same where they are one: a wall's table can't be hashed
-class Change:
+class Change(Struct, frozen=True, kw_only=True, eq=False):  # two are the same where they are one: a wall's table can't be hashed
     """One transformation, of a fix's effect or of a question. `select`: over `effects.SELECT_COLUMNS`; of `resize` a setting.
 
     `by`, `host_ns` and `gap_ns`: one value per end. The other fields are those of `EffectSpec`, where trace_rules/README.md explains them.
@@ -180,12 +180,12 @@ def _without_cost(graph: Graph, gone: pl.Series) -> Graph:
     at = at_end(graph.edges, gone, "dst")
     edges = graph.edges.with_columns(pl.when(at).then(pl.min_horizontal("lag", pl.lit(0, dtype=pl.Int64))).otherwise("lag").alias("lag"))
     edges = without(edges, at & pl.col("kind").is_in(["awaited", "queue", "meeting"]))
-    return replace(graph, nodes=nodes, edges=edges)
+    return dataclasses.replace(graph, nodes=nodes, edges=edges)
 
 
 def _scaled(graph: Graph, mask: pl.Series, by: float) -> Graph:
     duration = pl.when(mask).then((pl.col("duration") * by).round().cast(pl.Int64)).otherwise("duration")
-    return replace(graph, nodes=graph.nodes.with_columns(duration.alias("duration")))
+    return dataclasses.replace(graph, nodes=graph.nodes.with_columns(duration.alias("duration")))
 
 
 # ---------------------------------------------------------------------------------------------------------------- the laws
@@ -211,7 +211,7 @@ def _merge(graph: Graph, change: Change, end: End) -> Graph:
         return graph
     shared = (left["duration"] * _factor(change, end) / change.into).round().cast(pl.Int64)
     durations = emptied.nodes["duration"].clone().scatter(left["node"], shared)
-    return replace(emptied, nodes=emptied.nodes.with_columns(durations))
+    return dataclasses.replace(emptied, nodes=emptied.nodes.with_columns(durations))
 
 
 def _emptied(graph: Graph, change: Change) -> tuple[Graph, pl.DataFrame]:
@@ -249,7 +249,7 @@ def _graph(graph: Graph, change: Change, end: End) -> Graph:
         pl.when(later).then(pl.min_horizontal("delay", pl.lit(gap, dtype=pl.Int64))).otherwise("delay").alias("delay"),
         (pl.col("replayed").fill_null(value=False) | later).alias("replayed"),
     )
-    return replace(emptied, nodes=nodes, edges=edges)
+    return dataclasses.replace(emptied, nodes=nodes, edges=edges)
 
 
 def _replaced(graph: Graph, found: pl.DataFrame, gone: pl.Series) -> pl.Series:
@@ -316,7 +316,7 @@ def _resize(graph: Graph, change: Change, end: End) -> Graph:
         .then(shrunk("duration"))
         .otherwise("duration")
     )
-    return replace(
+    return dataclasses.replace(
         graph,
         nodes=nodes.with_columns(scaled.alias("duration"), pl.when(inside).then(shrunk("delay")).otherwise("delay").alias("delay")),
         edges=graph.edges.with_columns(pl.when(at).then(shrunk("lag")).otherwise("lag").alias("lag")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 
 import polars as pl
 
@@ -32,4 +32,4 @@ def as_configured(graph: Graph, job: Job | None) -> Graph:
     launching = (graph.nodes["kind"] != "op") & buckets.is_in(buckets.filter(products).unique().implode()) & ~buckets.is_in(left.implode())
     back = products | (launching & (graph.nodes["phase"] == "recompute")).fill_null(value=False)
     phase = pl.when(back).then(pl.lit("backward")).otherwise(pl.col("phase").cast(pl.String)).cast(graph.nodes.schema["phase"])
-    return replace(graph, nodes=graph.nodes.with_columns(phase.alias("phase")))
+    return dataclasses.replace(graph, nodes=graph.nodes.with_columns(phase.alias("phase")))

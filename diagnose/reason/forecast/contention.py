@@ -7,8 +7,8 @@ otherwise the published share of SMs that an exchange takes stands for it (`cont
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 import polars as pl
@@ -60,7 +60,7 @@ def _slowed(before: Graph, after: Graph, end: End, known: Contention) -> Graph:
         return after
     nodes = after.nodes.with_row_index("node").join(longer, on="node", how="left", maintain_order="left")
     duration = (pl.col("duration") + pl.col("longer").fill_null(0)).alias("duration")
-    return replace(after, nodes=nodes.with_columns(duration).drop("node", "longer"))
+    return dataclasses.replace(after, nodes=nodes.with_columns(duration).drop("node", "longer"))
 
 
 def _longer(old: pl.DataFrame, new: pl.DataFrame, role: str, other: str, share: float) -> pl.DataFrame:

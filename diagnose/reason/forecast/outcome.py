@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.document.forecast import Basis, Category, Ceiling, Ingredient, Planned, Refused, Span, Step
 from diagnose.document.forecast import Question as Asked
@@ -31,8 +33,7 @@ _NOTHING_THERE = "Nothing ran in these steps that it would change."
 _ONE_VALUE = re.compile(r"(?P<name>bucket|cause|comm|exchange|role|phase|operation|backend) = '[^']*'")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """What the kept steps take after the changes of some questions, together. `span`: their sum, ns."""
 
     span: Span
@@ -47,8 +48,7 @@ class Outcome:
         return self.span.now - self.span.likely
 
 
-@dataclass(frozen=True)
-class Replays:
+class Replays(Struct, frozen=True, dict=True):
     """One graph, replayed as it is and after changes; each set of changes once. `met`: other ranks that are replayed with it.
 
     `stretch`: the mean of all kept steps over that of the replayed ones, by which what is told of these is stretched: bounds are of all.
@@ -215,7 +215,9 @@ def _scaled(graph: Graph, questions: Sequence[Question], end: End) -> Graph:
         else shorter.select(pl.min_horizontal(pl.all())).to_series()
     )
     together = most * longer.select(pl.reduce(lambda first, second: first * second, pl.all())).to_series()
-    return replace(graph, nodes=graph.nodes.with_columns((pl.col("duration") * together).round().cast(pl.Int64).alias("duration")))
+    return dataclasses.replace(
+        graph, nodes=graph.nodes.with_columns((pl.col("duration") * together).round().cast(pl.Int64).alias("duration"))
+    )
 
 
 def ranged(questions: Sequence[Question]) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import polars as pl
-from msgspec import structs
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from diagnose.document.diagnosis import WINS_NOTHING, Displaced, PlanStep, StepForecast
 from diagnose.job import Job
@@ -25,8 +27,7 @@ NEXT_TO_NOTHING = 0.01  # of its bound: a step that wins less does not do what i
 FAR_BELOW = 0.5  # of its bound: a step that wins less says what becomes of the time, where that can be told
 
 
-@dataclass(frozen=True, kw_only=True)
-class Search:
+class Search(Struct, frozen=True, kw_only=True):
     """What a search came to: the chosen fixes in the order of what they save, and how many sets were replayed."""
 
     chosen: tuple[Question, ...]
@@ -100,10 +101,10 @@ def _set(job: Job, values: Mapping[str, object]) -> Job:
         if value is None:
             settings.pop(name, None)
         elif known is not None:
-            settings[name] = replace(known, value=value, source="read")  # type: ignore[arg-type]
+            settings[name] = replace(known, value=value, source="read")
         else:
             settings[name] = Setting(name=name, value=value, key=name, source="read")  # type: ignore[arg-type]
-    return replace(job, settings=settings)
+    return dataclasses.replace(job, settings=settings)
 
 
 def search(replays: Replays, candidates: Sequence[Question], together: Compatible, rules: ForecastRules) -> Search:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from diagnose.document.diagnosis import Expected, Finding, Fix, PlanSetting, WallBound
 from diagnose.document.forecast import Ingredient
@@ -33,8 +35,7 @@ _FACTOR = re.compile(r"(\d+(?:\.\d+)?)x?")
 _COLUMNS = ("bucket", "cause", "comm", "exchange", "role", "phase", "operation", "backend", "name")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Question:
+class Question(Struct, frozen=True, kw_only=True):
     """One change that is asked about. `changes`: its effect on the graph; empty where none can be told, and `refused` says why.
 
     `bounds`: of the findings that it answers, by id, ns per step: all that is told where no effect is known. `ceilings`: of the walls that
@@ -74,8 +75,7 @@ class Question:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Free:
+class Free(Struct, frozen=True, kw_only=True):
     """Questions in words, as the command line takes them: removed, scaled (`SELECT=FACTOR`), detached, a faster link, no waiting, a GPU."""
 
     remove: tuple[str, ...] = ()

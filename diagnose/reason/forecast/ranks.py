@@ -6,11 +6,13 @@ follows.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from statistics import median
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.document.ranks import Ranks
 from diagnose.knowledge.buckets import Buckets
@@ -25,8 +27,7 @@ from diagnose.model.vocabulary import EXPERT_GEMM
 SAME_WORK = ("kind", "role", "bucket", "phase", "cause")  # nodes that agree in these do the same work, on ranks that are alike
 
 
-@dataclass(frozen=True, kw_only=True)
-class Variant:
+class Variant(Struct, frozen=True, kw_only=True):
     """The graphs of all ranks as a question has them; `waiting`: whether ranks still wait for each other. The rest as in a change."""
 
     graphs: tuple[Graph, ...]
@@ -139,7 +140,7 @@ def _by_work(graph: Graph, factors: pl.DataFrame) -> Graph:
 def _scaled(graph: Graph, by: pl.Series) -> Graph:
     """Durations times `by` (null: as they are)."""
     duration = (pl.col("duration") * by.fill_null(1.0)).round().cast(pl.Int64)
-    return replace(graph, nodes=graph.nodes.with_columns(duration.alias("duration")))
+    return dataclasses.replace(graph, nodes=graph.nodes.with_columns(duration.alias("duration")))
 
 
 def balanced(met: Met, buckets: Buckets) -> Variant | str:
@@ -218,7 +219,7 @@ def faster_link(met: Met, by: float) -> Variant | str:
         return "No matched collective is known to run between hosts."
     here = pl.col("instance").is_in(crossing.implode())
     graphs = tuple(
-        replace(
+        dataclasses.replace(
             graph,
             nodes=graph.nodes.with_columns(
                 pl.when(here).then((pl.col("duration") / by).round().cast(pl.Int64)).otherwise("duration").alias("duration")

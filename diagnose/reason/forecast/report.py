@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from diagnose.document.diagnosis import Diagnosis, Finding, Fix, StepForecast, Verdict
 from diagnose.job import Job

@@ -7,7 +7,7 @@ both at once, so that the slower takes the time. The nodes are NVLink domains.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from diagnose.knowledge.rulebook import ExchangeLibrary, Platform
 from diagnose.reason.context import Context
@@ -17,16 +17,14 @@ LARGEST = 1.05  # of its link's bandwidth: an all-to-all that reaches more is no
 LEAST = 0.05  # and below this
 
 
-@dataclass(frozen=True, kw_only=True)
-class TakenOver:
+class TakenOver(Struct, frozen=True, kw_only=True):
     """Factors on an exchange's length at the best, the likely and the worst end, and how the likely one comes about, as a sentence."""
 
     by: tuple[float, float, float]
     how: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rows:
+class Rows(Struct, frozen=True, kw_only=True):
     """Rows that leave a rank per token of it, between nodes and over NVLink: `before` by an all-to-all, `after` by a library."""
 
     nodes: float

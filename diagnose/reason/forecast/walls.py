@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 
 import polars as pl
 
@@ -31,7 +31,7 @@ def without(graph: Graph, wall: WallSpec) -> Graph:
     edges = graph.edges.with_columns(pl.when(at).then(pl.min_horizontal("lag", 0)).otherwise("lag").alias("lag")).filter(
         ~(at & pl.col("kind").is_in(["awaited", "queue"]))
     )
-    return replace(graph, nodes=nodes, edges=edges)
+    return dataclasses.replace(graph, nodes=nodes, edges=edges)
 
 
 def _asked(graph: Graph, text: str | None) -> pl.Series:

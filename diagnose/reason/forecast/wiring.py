@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Literal
 
 import polars as pl
+from msgspec import Struct
 
 from diagnose.measure.facts import SMALL_EXCHANGE
 from diagnose.measure.replay.graph import EDGES, Graph
@@ -59,11 +60,11 @@ def rebuilt(graph: Graph, nodes: pl.DataFrame, edges: pl.DataFrame, steps: pl.Da
     steps = graph.steps if steps is None else steps
     edges = edges.select(*EDGES)
     if (edges["src"] < edges["dst"]).all():
-        return replace(graph, nodes=nodes, edges=edges.sort("dst", maintain_order=True), steps=steps)
+        return dataclasses.replace(graph, nodes=nodes, edges=edges.sort("dst", maintain_order=True), steps=steps)
     place = _order(nodes.height, edges)
     order = place.arg_sort()
     moved = (pl.Series(place).gather(edges[name]).cast(pl.UInt32).alias(name) for name in ("src", "dst"))
-    return replace(
+    return dataclasses.replace(
         graph,
         nodes=nodes[order],
         edges=edges.with_columns(*moved).sort("dst", maintain_order=True),
@@ -241,8 +242,7 @@ def detached(graph: Graph, mask: pl.Series, *, since: pl.Series | None, until: p
     return rebuilt(graph, nodes, pl.concat([kept, event]))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Ops:
+class _Ops(Struct, frozen=True, kw_only=True):
     """The device operations in order, as lists by place: their number, lane, phase (of the nearest before where unknown) and step."""
 
     nodes: list[int]
@@ -461,8 +461,7 @@ def delayed(graph: Graph, mask: pl.Series, until: pl.Series) -> Graph:
 SMALL_NS = 20_000  # compute between two exchanges of at most that goes with them: notifications, counts, layouts
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Block:
+class _Block(Struct, frozen=True, kw_only=True):
     """A stretch of one pass that is either exchange or compute: its operations in order, and how long it takes."""
 
     exchange: bool
@@ -583,8 +582,7 @@ def _turns(chains: Sequence[Sequence[_Block]]) -> tuple[list[tuple[int, int]], i
     return order, max(ready)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Pair:
+class _Pair(Struct, frozen=True, kw_only=True):
     """A backward and a forward pass in blocks, and the order in which these begin: (0 or 1, number of the block)."""
 
     chains: Sequence[Sequence[_Block]]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.document.comparison import Category, Comparison, StepDelta
 from diagnose.render import units
@@ -55,8 +57,7 @@ def _layer(row: Category, delta: StepDelta) -> Layer:
 # --- the way from one step to the other -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Leg:
+class Leg(Struct, frozen=True, kw_only=True):
     """One bar of the way, in ns: where it begins and ends, what it says, and what it is drawn as."""
 
     label: str

@@ -6,8 +6,10 @@ Texts may come from a trace: each drawer makes them harmless. Builders shorten t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.render import units
 
@@ -28,8 +30,7 @@ def ms(ns: float) -> float:
     return round(ns / 1e6, 6)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Axis:
+class Axis(Struct, frozen=True, kw_only=True):
     """Numbers from `low` to `high`, only whole ones if `whole`; or names at 0, 1, 2 …, from left to right or the top down."""
 
     title: str = ""
@@ -46,8 +47,7 @@ class Axis:
         return self.low, self.high if self.high > self.low else self.low + 1.0
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(Struct, frozen=True):
     r"""How one kind of mark is called and drawn. `pattern` is a fill that looks as it reads: / \ x + - .
 
     `order` is its place among others.
@@ -86,8 +86,7 @@ class Cell(NamedTuple):
     fields: Fields
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bars:
+class Bars(Struct, frozen=True, kw_only=True):
     """Bars of one kind. `hover` is what a pointer is told: its `{0}`, `{1}` … stand for the datum's fields; a line feed parts lines."""
 
     look: Look
@@ -96,8 +95,7 @@ class Bars:
     outlined: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Points:
+class Points(Struct, frozen=True, kw_only=True):
     """Points of one kind; `hover` as for bars, empty where nothing is told. `faint` ones lie behind the others and are in no legend."""
 
     look: Look
@@ -106,8 +104,7 @@ class Points:
     faint: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cells:
+class Cells(Struct, frozen=True, kw_only=True):
     """A heat map, a row for each name of the y axis. `colours`: from `low` to `high`, evenly; an empty one is the page's, no difference."""
 
     data: tuple[tuple[Cell, ...], ...]
@@ -125,8 +122,7 @@ class Cells:
         return self.colours[-1], min(1.0, (value - start) / ((self.high - start) or 1.0))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Spans:
+class Spans(Struct, frozen=True, kw_only=True):
     """Many bars of many kinds, one column per figure.
 
     Still media merge what is narrower than a pixel, the page's own script does so as it zooms.
@@ -147,8 +143,7 @@ class Spans:
     by: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Band:
+class Band(Struct, frozen=True, kw_only=True):
     """A stretch of one axis over the whole of the other; a line where it begins and ends at the same place."""
 
     axis: Literal["x", "y"]
@@ -158,8 +153,7 @@ class Band:
     dashed: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Note:
+class Note(Struct, frozen=True, kw_only=True):
     """A text that begins (or ends, with `ends`) at a place; above all marks where `y` is None."""
 
     x: float
@@ -169,8 +163,7 @@ class Note:
     ends: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Figure:
+class Figure(Struct, frozen=True, kw_only=True):
     """One figure; `key` is its name in the page."""
 
     key: str

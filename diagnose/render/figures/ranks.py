@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from statistics import median
+
+from msgspec import Struct
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import Ranks, StepTime
@@ -41,8 +42,7 @@ def figures(document: Diagnosis) -> Iterator[Figure]:
 # --- heat map ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Work:
+class Work(Struct, frozen=True, kw_only=True):
     """Work of one rank in one bucket; the difference is None in a group of one rank, and where nobody in the group has that bucket."""
 
     work_ns: int
@@ -50,8 +50,7 @@ class Work:
     difference_ns: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Heat:
+class Heat(Struct, frozen=True, kw_only=True):
     """Difference of each rank from its group's median by bucket, largest difference first. `groups`: name and first column of each."""
 
     labels: tuple[str, ...]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from diagnose.document.device import DeviceBudget, Timeline, TimelineColumns
 from diagnose.document.diagnosis import Diagnosis

@@ -6,8 +6,9 @@ import html
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import groupby
+
+from msgspec import Struct
 
 from diagnose.render import units
 from diagnose.render.figures.figure import EVEN, Axis, Band, Bars, Cell, Cells, Fields, Figure, Look, Note, Points, Spans
@@ -37,8 +38,7 @@ _LINES = {  # of fill patterns, in a square of 6
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Area:
+class _Area(Struct, frozen=True, kw_only=True):
     """The area of the marks, in units of length, and how places on the axes lie in it."""
 
     left: float

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
+
+from msgspec import Struct, field
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.glossary import Word, load_glossary
@@ -16,8 +17,7 @@ from diagnose.render import report as r
 from diagnose.render.report import Label, Labelled, Lines, Listing, Pairs
 
 
-@dataclass(frozen=True)
-class Ref:
+class Ref(Struct, frozen=True):
     """The name of another entry; `label` is shown in its place."""
 
     kind: str
@@ -25,8 +25,7 @@ class Ref:
     label: str = ""
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(Struct, frozen=True):
     """A piece of code, a key, or a name that is to be read letter by letter."""
 
     text: str
@@ -55,8 +54,7 @@ def line_of(span: Span) -> str:
     return span if isinstance(span, str) else Line(span)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry(r.Entry):
+class Entry(r.Entry, frozen=True, kw_only=True):
     """One thing that the program knows; `brief` stands beside it in a list of contents."""
 
     brief: str
@@ -64,8 +62,7 @@ class Entry(r.Entry):
     spaced: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
-class Catalogue:
+class Catalogue(Struct, frozen=True, kw_only=True, dict=True):
     """Everything that entries are made of."""
 
     book: Rulebook
@@ -88,8 +85,7 @@ class Catalogue:
         return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kind:
+class Kind(Struct, frozen=True, kw_only=True):
     """One kind of entry: its ids in order, how an entry is made, and what a diagnosis says about it (`run`).
 
     `brief`: what the entries' field of that name is. `intro`: what stands above the entries on the page. Ids of kinds with a `prefix`

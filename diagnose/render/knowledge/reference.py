@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.knowledge.taxonomy import load_taxonomy
@@ -28,8 +29,7 @@ _PLAIN = re.compile(r"[a-z][a-z'-]*[,:]?(?:\s|$)")
 _NUMBERED = re.compile(r"^(\d+)([.)])(?=\s)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Links:
+class Links(Struct, frozen=True, kw_only=True):
     """Where each entry stands: `targets` by kind and id, `words` by what may stand for it in a sentence."""
 
     targets: Mapping[tuple[str, str], str]
@@ -66,8 +66,7 @@ def page(know: Catalogue, title: str, kinds: Sequence[Kind], where: Links) -> st
     return "\n\n".join(blocks) + "\n"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Writer:
+class _Writer(Struct, frozen=True, kw_only=True):
     """Renders parts for one page."""
 
     page: str

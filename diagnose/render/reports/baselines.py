@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from diagnose.document.baselines import SCHEMA, Baselines, StoredBaseline
 from diagnose.document.encoding import encode
 from diagnose.render import report as r
@@ -17,7 +15,7 @@ _NOISE = "Noise: the standard deviation between the medians of the runs."
 
 def json(document: Baselines) -> str:
     """An object with one entry for each."""
-    return encode({"schema": SCHEMA, "baselines": [asdict(one) for one in document.entries]}).decode()
+    return encode({"schema": SCHEMA, "baselines": document.entries}).decode()
 
 
 def report(document: Baselines) -> r.Report:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec.structs import replace
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import UsageError
@@ -18,8 +19,7 @@ from diagnose.render.report import Block, Section
 from diagnose.render.reports.rules import listing
 
 
-@dataclass(frozen=True, kw_only=True)
-class Explanation(Catalogue):
+class Explanation(Catalogue, frozen=True, kw_only=True):
     """What is known of everything that is called `name`; with `diagnosis` in its numbers.
 
     `kind:name` asks for one kind, a kind's plural for all of it.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
 
 from diagnose.render import report as r
 from diagnose.render import units, words
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from diagnose.measure.buckets.describe import NameVerdict
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelAnswer:
+class KernelAnswer(Struct, frozen=True, kw_only=True):
     """What one line of `diagnose kernel` asked, and the answer: `found`, or `error`, why there is none."""
 
     line: int  # place among the lines given, from 1; empty ones count
@@ -26,8 +25,7 @@ class KernelAnswer:
     error: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelAnswers:
+class KernelAnswers(Struct, frozen=True, kw_only=True):
     """Answers in the order of the lines."""
 
     answers: tuple[KernelAnswer, ...]

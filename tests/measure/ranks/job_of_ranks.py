@@ -1,11 +1,12 @@
 """Small invented jobs: members whose exchanges are written down, without a trace."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
 import polars as pl
+from msgspec import defstruct
 
 from diagnose.measure.exchanges import Exchanges, Lane
 from diagnose.measure.ranks.members import Member
@@ -58,7 +59,7 @@ def lane(kind: str = "expert", operation: str = "all-to-all", shape: str = "all_
 
 
 # What a comparison of ranks reads of a DeviceMeasure.
-_Device = make_dataclass("_Device", ["budget", "exchanges", "device", "usage", "steps", "listed", "split", "counts"], frozen=True)
+_Device = defstruct("_Device", ["budget", "exchanges", "device", "usage", "steps", "listed", "split", "counts"], frozen=True)
 
 
 def members(did: Sequence[Did]) -> tuple[Member, ...]:

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -30,6 +29,7 @@ from diagnose.measure.ranks.members import Mesh, mesh_of
 from diagnose.measure.ranks.stages import at_stages
 from tests.builders.cases import for_each
 from tests.builders.jobs import overridden_job
+from tests.builders.records import replace
 from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
 
 

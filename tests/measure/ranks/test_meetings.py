@@ -1,7 +1,5 @@
 """Ranks replayed together: graphs of a few nodes, with the times worked out by hand."""
 
-from dataclasses import replace
-
 import polars as pl
 import pytest
 
@@ -10,6 +8,7 @@ from diagnose.measure.replay.graph import Graph
 from diagnose.measure.replay.meetings import replayed_together
 from diagnose.measure.replay.path import step_times
 from tests.builders.graphs import small_graph
+from tests.builders.records import replace
 
 COLLECTIVE = {"role": "transport", "bucket": "dispatch", "comm": "expert"}
 

@@ -1,11 +1,11 @@
 """How long a pipeline takes by what its stages do."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import polars as pl
 import pytest
+from msgspec import structs
 
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.measure.ranks.members import Member
@@ -13,6 +13,7 @@ from diagnose.measure.ranks.schedule import Schedule, _order, schedule_of
 from diagnose.measure.ranks.stages import Stages
 from fixtures.schedule import pipeline_order
 from tests.builders.jobs import overridden_job
+from tests.builders.records import replace
 from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
 
 FOUR = Schedule(count=4, of={rank: rank for rank in range(4)}, forward={}, batches=8)
@@ -81,7 +82,7 @@ def ran(passes: dict[int, int], steps: int = 2, sent: int = 0) -> tuple[Member, 
             orient="row",
         )
         details = pl.DataFrame({"phase": ["forward", "backward", "optimizer"], "work_ns": [40, 60, 10]})
-        device = SimpleNamespace(**{**vars(one.device), "usage": SimpleNamespace(names=names_run, details=details)})
+        device = SimpleNamespace(**{**structs.asdict(one.device), "usage": SimpleNamespace(names=names_run, details=details)})
         found.append(replace(one, device=cast("Any", device)))
     return tuple(found)
 

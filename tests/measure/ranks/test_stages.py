@@ -1,7 +1,6 @@
 """Which stage of a pipeline a captured rank holds."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.measure.ranks.groups import INFERRED_STAGES, OTHER_SCHEDULE, Slowness, pipeline
@@ -9,6 +8,7 @@ from diagnose.measure.ranks.members import Member, mesh_of
 from diagnose.measure.ranks.schedule import Schedule
 from diagnose.measure.ranks.stages import Stages, at_stages, stages_of
 from tests.builders.jobs import overridden_job
+from tests.builders.records import replace
 from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
 
 FIRST, MIDDLE, LAST = {"embedding": 1, "attention": 9}, {"attention": 9}, {"loss": 1, "attention": 9}

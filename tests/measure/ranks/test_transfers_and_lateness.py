@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from types import SimpleNamespace
 
 import polars as pl
@@ -22,6 +21,7 @@ from diagnose.measure.ranks.transfers import NOTICEABLE_NS, NOTICEABLE_SHARE, Ow
 from diagnose.pipeline import diagnose
 from fixtures import sample
 from tests.builders.ranks import ranks_of
+from tests.builders.records import replace
 from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
 
 TIMES = st.lists(st.lists(st.integers(1_000, 900_000), min_size=3, max_size=3), min_size=4, max_size=20)

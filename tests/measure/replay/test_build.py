@@ -1,7 +1,5 @@
 """The graph of a device: what it waits for, that its replay gives back what was measured, and what follows where something is gone."""
 
-from dataclasses import replace
-
 import polars as pl
 
 from diagnose.knowledge.load import load_knowledge
@@ -14,6 +12,7 @@ from diagnose.measure.replay.threads import _in_turn
 from diagnose.model.trace import Device
 from tests.builders import simulated
 from tests.builders.cases import for_each
+from tests.builders.records import replace
 from tests.builders.scene import Item, Span, await_event, call, record, run, scene
 
 

@@ -1,7 +1,5 @@
 """What bounds count beyond the split of waiting time, or short of it: shadows, handovers, restarts, and the gaps of repeated work."""
 
-from dataclasses import replace
-
 import polars as pl
 import pytest
 
@@ -12,6 +10,7 @@ from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.measure.waits.stalls import HANDOVER_NS, ceilings
 from diagnose.model.vocabulary import FactValue
 from tests.builders.cases import for_each
+from tests.builders.records import replace
 from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, await_event, call, causes, host_gap, record, run, scene
 
 

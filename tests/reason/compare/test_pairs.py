@@ -3,8 +3,6 @@
 The verdict is that of the truth, the deltas are those of the causal budget, and what moved most is named first.
 """
 
-import dataclasses
-
 import pytest
 
 from diagnose.document.comparison import Comparison, decode
@@ -14,6 +12,7 @@ from fixtures import scenario
 from fixtures.accuracy import Format
 from fixtures.recording import Recording
 from tests.builders.comparing import compare
+from tests.builders.records import replace
 from tests.builders.simulated import document, recordings
 from tests.builders.suites import deep_unless, kind_of
 from tests.fixtures.rank_captures import variant
@@ -49,7 +48,7 @@ CLOSE = 0.005  # of the step: what is in a wrong bucket, at most
 def made(name: str, kind: Format, steps: int = 0, seed: int = 0) -> tuple[Diagnosis, tuple[Recording, ...]]:
     """A scenario's diagnosis with its job file, and what was simulated."""
     one = scenario.load(name)
-    one = dataclasses.replace(one, steps=steps or one.steps, seed=seed or one.seed)
+    one = replace(one, steps=steps or one.steps, seed=seed or one.seed)
     return document(one, kind), recordings(one)
 
 

@@ -1,13 +1,12 @@
 """What the job file says of the graph that the order of kernels leaves open."""
 
-from dataclasses import replace
-
 import polars as pl
 
 from diagnose.reason.forecast.configured import as_configured
 from tests.builders.cases import for_each
 from tests.builders.graphs import small_graph
 from tests.builders.jobs import job
+from tests.builders.records import replace
 
 # In backward an activation and the products after it look repeated: a recompute of the activation alone repeats no product.
 NODES = [

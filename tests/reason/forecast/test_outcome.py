@@ -1,6 +1,5 @@
 """Forecasts of small graphs worked out by hand: ranges, ceilings, categories that close, sequences and the search for a plan."""
 
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -24,6 +23,7 @@ from diagnose.reason.forecast.plan import forecast_of, foreseen, search, undecid
 from diagnose.reason.forecast.questions import Free, Question, free_questions
 from tests.builders.cases import for_each
 from tests.builders.graphs import small_graph
+from tests.builders.records import replace
 
 MS = 1_000_000
 # One stream of compute and one of exchange, ms:       product 0..40 | combine waits for the exchange: 70..80

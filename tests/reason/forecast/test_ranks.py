@@ -1,6 +1,5 @@
 """Questions about several ranks, on graphs of a few nodes worked out by hand; and two simulated jobs held against what they really do."""
 
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -32,6 +31,7 @@ from diagnose.reason.forecast.ranks import (
 )
 from fixtures.rank_forecast import rank_forecasts
 from tests.builders.graphs import small_graph
+from tests.builders.records import replace
 from tests.builders.simulated import traces
 
 EXPERTS, DENSE = ({"role": "compute", "bucket": bucket} for bucket in ("expert_gemm", "dense_gemm"))

@@ -1,6 +1,5 @@
 """What a report forecasts by itself: of one rank and of several, of captures without steps, of the steps that are most like all."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from diagnose.render import Options, write
 from tests.builders.cases import for_each
 from tests.builders.graphs import small_graph
 from tests.builders.kineto import call, document, kernel
+from tests.builders.records import replace
 from tests.builders.simulated import traces
 
 MS = 1_000_000

@@ -1,7 +1,5 @@
 """A wall taken away, by hand on a small graph, and against what simulated runs take without it."""
 
-from dataclasses import replace
-
 import polars as pl
 import pytest
 
@@ -16,6 +14,7 @@ from fixtures.truth import counterfactuals, mean_step_time
 from tests.builders import simulated
 from tests.builders.cases import for_each
 from tests.builders.graphs import small_graph, step_length
+from tests.builders.records import replace
 from tests.builders.suites import SCENARIOS, deep_unless, kind_of
 
 KNOWLEDGE = load_knowledge()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from diagnose.document.bisection import Bisection, Candidate, Culprit, Trial
 from diagnose.render import units

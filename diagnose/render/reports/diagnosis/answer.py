@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from pathlib import PurePath
+
+from msgspec.structs import replace
 
 from diagnose.document.device import StepBudget
 from diagnose.document.diagnosis import (

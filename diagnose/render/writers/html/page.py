@@ -11,7 +11,6 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +18,8 @@ from pathlib import Path
 import jinja2
 import msgspec
 from markupsafe import Markup, escape
+from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.render import units
 from diagnose.render.figures import plotly, svg
@@ -65,8 +66,7 @@ def _without_folds(report: Report) -> Report:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kept:
+class Kept(Struct, frozen=True, kw_only=True):
     """What of each operation our script is given to draw and to tell of: its columns, and the unit of its times in ns."""
 
     unit: int = 1
@@ -141,8 +141,7 @@ def _script(name: str) -> str:
     return (Path(__file__).parent / "templates" / name).read_text(encoding="utf-8")
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """How much of what grows with the input a page shows."""
 
     rows: int = 200
@@ -151,8 +150,7 @@ class Limits:
     reasons: int = 12
 
 
-@dataclass(frozen=True, kw_only=True)
-class Group:
+class Group(Struct, frozen=True, kw_only=True):
     """Blocks one below the other, or two `columns` of them; or groups that open together with a click on `title`."""
 
     blocks: tuple[Block, ...] = ()

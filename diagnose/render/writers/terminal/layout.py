@@ -8,8 +8,8 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
+from msgspec.structs import replace
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
