@@ -122,7 +122,7 @@ def efficiency(known: Identity, job: JobRead | None, facts: Mapping[str, Fact], 
         least = _value(sizes.get("flop_per_step_at_least"))
         beyond = "" if least is None else _beyond(least / seconds / known.gpus / 1e12, known, platform, rulebook, limit="at least ")
         if beyond:
-            return _none(None, step_ns, peak, beyond)
+            return _none(None, step_ns, None, beyond)
         lacking = (
             f"TFLOP/s: {sizes['flop_per_step'].from_}"
             if "flop_per_step" in sizes
@@ -133,7 +133,7 @@ def efficiency(known: Identity, job: JobRead | None, facts: Mapping[str, Fact], 
     achieved = flop / seconds / known.gpus / 1e12
     beyond = _beyond(achieved, known, platform, rulebook)
     if beyond:
-        return _none(flop, step_ns, peak, beyond)
+        return _none(flop, step_ns, None, beyond)
     share = None if peak is None else achieved / peak
     how = (
         f"{decimal(flop / 1e12)} TFLOP per step as Megatron counts them / {seconds * 1e3:,.1f} ms (mean step, profiled) / {known.gpus} GPUs"

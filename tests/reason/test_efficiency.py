@@ -100,6 +100,8 @@ def test_without_a_whole_count_its_lower_end_and_without_a_precision_the_highest
     few = structs.replace(least, derived=(*job(None).derived, size("flop_per_step_at_least", FLOP)))
     assert told(few).tokens_per_second_per_gpu == pytest.approx(2_000)
     assert told(job(100 * FLOP), precision=None).tflops_per_gpu is None
+    assert told(job(100 * FLOP)).peak_tflops is None, "the precision of another capture's job file tells no peak of this one"
+    assert told(None).peak_tflops == 989, "what the products of a bucket are held against needs no count"
 
 
 @for_each("low, fp4, named", (0.9, 0.9, "FP4"), (0.9, 0.1, "FP8"), (0.9, None, "FP8"), (0.1, 0.1, None))
