@@ -19,7 +19,7 @@ from typing import Any, cast
 import msgspec
 import polars as pl
 
-from diagnose.load.products import is_product, operations
+from diagnose.load.products import FACTORS, operations
 from diagnose.model.trace import NAMING_NS
 
 Number = int | float | str | None
@@ -552,7 +552,7 @@ class Columns:
     def _flop(self, group: list[Any], args: list[Args]) -> pl.Series:
         """Operations of those that are matrix products with recorded shapes."""
         found = [
-            self._products[event.name, bytes(a.shapes)] if is_product(event.name) else None for event, a in zip(group, args, strict=True)
+            self._products[event.name, bytes(a.shapes)] if event.name in FACTORS else None for event, a in zip(group, args, strict=True)
         ]
         return pl.Series("flop", found, dtype=pl.Int64)
 

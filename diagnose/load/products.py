@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-# Where the two factors stand among an operator's inputs (ATen native_functions.yaml, PyTorch 2.13). Those of which each calls another
-# (aten::linear, aten::matmul) are left out: what they call is recorded too.
-_FACTORS: Mapping[str, tuple[int, int]] = {
+# By operator, where the two factors of a product stand among its inputs (ATen native_functions.yaml, PyTorch 2.13). Those of which each
+# calls another (aten::linear, aten::matmul) are left out: what they call is recorded too.
+FACTORS: Mapping[str, tuple[int, int]] = {
     **dict.fromkeys(
         ("aten::mm", "aten::bmm", "aten::_scaled_mm", "aten::_int_mm", "aten::_grouped_mm", "aten::_scaled_grouped_mm"), (0, 1)
     ),
@@ -16,11 +16,6 @@ _FACTORS: Mapping[str, tuple[int, int]] = {
 }
 _GROUPED = ("aten::_grouped_mm", "aten::_scaled_grouped_mm")
 _SHAPES = msgspec.json.Decoder(list[object])
-
-
-def is_product(operator: str | None) -> bool:
-    """Whether an operator is a matrix product whose shapes tell its operations."""
-    return operator in _FACTORS
 
 
 def operations(operator: str, shapes: bytes | str) -> int | None:
@@ -32,7 +27,7 @@ def operations(operator: str, shapes: bytes | str) -> int | None:
         inputs = _SHAPES.decode(shapes)
     except (ValueError, RecursionError):
         return None
-    first, second = _FACTORS[operator]
+    first, second = FACTORS[operator]
     left, right = (_matrices(inputs[place]) if place < len(inputs) else None for place in (first, second))
     if left is None or right is None or left[2] != right[1]:
         return None
