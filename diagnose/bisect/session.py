@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from diagnose import __version__
@@ -117,8 +117,8 @@ def measured_before(folder: SearchFolder, seen: Mapping[str, Sequence[Line]]) ->
     for item, lines in seen.items():
         for line in lines:
             if item in places:
-                trial = structs.replace(line.trial, candidate=places[item], number=len(kept.lines) + 1)
-                kept.append(structs.replace(line, trial=trial))
+                trial = replace(line.trial, candidate=places[item], number=len(kept.lines) + 1)
+                kept.append(replace(line, trial=trial))
     return len(kept.lines)
 
 

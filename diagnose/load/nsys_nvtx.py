@@ -10,7 +10,7 @@ import polars as pl
 from msgspec import Struct
 
 from diagnose.load.nsys_tables import NO_KEY, NVTX, Events, Source, Wanted, distinct_keys, process_of, text, whole
-from diagnose.load.products import FACTORS, operations
+from diagnose.load.products import operations
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import PAYLOADS, RangeKind
 
@@ -88,7 +88,7 @@ def _cut(texts: pl.Series) -> pl.DataFrame:
     is_operator = pl.col("suffix") & (pl.col("text").str.contains("::", literal=True) | pl.col("sequence").is_not_null())
     shapes = texts.str.extract(r", sizes = (\[\[.*?\]\])(?:,|$)")
     sized = pl.DataFrame({"name": cut["text"], "shapes": shapes}).with_row_index("row").drop_nulls()
-    found = [operations(name, told) if name in FACTORS else None for name, told in sized.select("name", "shapes").iter_rows()]
+    found = [operations(name, told) for name, told in sized.select("name", "shapes").iter_rows()]
     flop = pl.repeat(None, cut.height, dtype=pl.Int64, eager=True).scatter(sized["row"], pl.Series(found, dtype=pl.Int64))
     return cut.select("text", "sequence", is_operator.alias("is_operator"), flop.alias("flop"))
 

@@ -19,10 +19,13 @@ _SHAPES = msgspec.json.Decoder(list[object])
 
 
 def operations(operator: str, shapes: bytes | str) -> int | None:
-    """Floating-point operations (two per multiply-add) of a product, by the shapes of its inputs as JSON; None where they do not tell them.
+    """Floating-point operations (two per multiply-add) of a product, by the shapes of its inputs as JSON; None where they do not tell them,
+    and of another operator.
 
     In a grouped product the groups share one dimension of a matrix, all of which is counted: rows that only pad it too.
     """
+    if operator not in FACTORS:
+        return None
     try:
         inputs = _SHAPES.decode(shapes)
     except (ValueError, RecursionError):

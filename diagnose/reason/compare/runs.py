@@ -176,13 +176,11 @@ def _judged(
             scales.setdefault(id(run.document), own.scale)
             refused = [one for one in own.comparability.mismatches if one.state == "refused" and (one.aspect, one.name) not in found]
             found |= {(one.aspect, one.name) for one in refused}
-            further += [structs.replace(one, text=f"{run.label}: {one.text}") for one in refused]
+            further += [replace(one, text=f"{run.label}: {one.text}") for one in refused]
     if not further:
         return judged, scales
     seen = judged.comparability
-    return replace(
-        judged, comparability=structs.replace(seen, comparable=False, anyway=anyway, mismatches=(*seen.mismatches, *further))
-    ), scales
+    return replace(judged, comparability=replace(seen, comparable=False, anyway=anyway, mismatches=(*seen.mismatches, *further))), scales
 
 
 def _read(run: Named, metric: str, place: Place, scale: Fraction, tokens: float | None, rules: ComparisonRules) -> _Read:

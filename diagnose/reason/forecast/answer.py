@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import structs
 from msgspec.structs import replace
 
 from diagnose.document.diagnosis import Diagnosis
@@ -87,7 +86,7 @@ def _together(alone: Sequence[Question], context: Context) -> list[Question]:
         if one.state != "blocked" or not others:
             return one
         fix = FixReader(context=together.after(others)).fix(context.rulebook.fixes[one.id])
-        return one if fix.state == "blocked" else structs.replace(one, state=fix.state, note=note_of(fix))
+        return one if fix.state == "blocked" else replace(one, state=fix.state, note=note_of(fix))
 
     return [beside_others(one) for one in alone]
 

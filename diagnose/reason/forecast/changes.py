@@ -12,7 +12,7 @@ from functools import partial
 from typing import Literal, get_args
 
 import polars as pl
-from msgspec import Struct, structs
+from msgspec import Struct
 from msgspec.structs import replace
 
 from diagnose.knowledge.effects import Basis, EffectSpec, Transformation
@@ -75,7 +75,7 @@ def effect_of(fix: FixSpec, context: Context) -> tuple[Change, ...] | str:
                 continue
         taken = None if one.library is None else taken_over(one.library, context)
         if taken is not None:
-            found.append(replace(_change(structs.replace(one, by=taken.by), {}), why=f"{one.why} {taken.how}"))
+            found.append(replace(_change(replace(one, by=taken.by), {}), why=f"{one.why} {taken.how}"))
             continue
         numbers: dict[str, float] = {}
         for text in (value for value in (*(one.by or ()), one.to) if isinstance(value, str)):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
-from msgspec import Struct, structs
+from msgspec import Struct
 from msgspec.structs import replace
 
 from diagnose.document.diagnosis import WINS_NOTHING, Displaced, PlanStep, StepForecast
@@ -229,27 +229,27 @@ def _with_forecast(
 ) -> PlanStep:
     """A step with what it gives after those chosen, or with why that can't be told."""
     if step.fix is None:
-        return structs.replace(step, no_forecast="There is no change to replay.")
+        return replace(step, no_forecast="There is no change to replay.")
     question = asked(step.fix)
     refused = replays.unanswered(question)
     if refused is not None:
-        return structs.replace(step, no_forecast=refused.reason)
+        return replace(step, no_forecast=refused.reason)
     if not together.goes_with([one.id for one in chosen], question.id):
-        return structs.replace(step, no_forecast=f"It does not go together with {' and '.join(one.id for one in chosen)}.")
+        return replace(step, no_forecast=f"It does not go together with {' and '.join(one.id for one in chosen)}.")
     if not replays.affordable([*chosen, question]):
-        return structs.replace(step, no_forecast=NOT_HERE)
+        return replace(step, no_forecast=NOT_HERE)
     bound = (step.bound_ns or 0) * len(replays.now.lengths) if step.instead_of is None else 0
     least = max(NOTHING * sum(replays.now.lengths), NEXT_TO_NOTHING * bound)
     if _saves(replays, [*chosen, question]) - _saves(replays, chosen) <= least:
-        return structs.replace(step, no_forecast=WINS_NOTHING)
+        return replace(step, no_forecast=WINS_NOTHING)
     found = forecast_of(replays, [*chosen, question])
     before = forecast_of(replays, chosen) if chosen else None
     likely, low = (found.now_ns, found.now_ns) if before is None else (before.likely_ns, before.low_ns)
     wins = likely - found.likely_ns
     if step.bound_ns is not None and wins < FAR_BELOW * step.bound_ns:
-        found = structs.replace(found, displaced=_displaced(replays, chosen, [*chosen, question]))
+        found = replace(found, displaced=_displaced(replays, chosen, [*chosen, question]))
     best = round(max(wins, low - found.low_ns) * replays.stretch)
-    return _raised(structs.replace(step, forecast=found), best, round(found.now_ns * replays.stretch))
+    return _raised(replace(step, forecast=found), best, round(found.now_ns * replays.stretch))
 
 
 def _displaced(replays: Replays, before: Sequence[Question], after: Sequence[Question]) -> Displaced | None:
@@ -284,8 +284,8 @@ def _best_first(group: Sequence[PlanStep]) -> list[PlanStep]:
         best = better
     if best is group[0]:
         return list(group)
-    rest = [structs.replace(one, instead_of=best.fix) for one in group if one is not best]
-    return [structs.replace(best, instead_of=None), *rest]
+    rest = [replace(one, instead_of=best.fix) for one in group if one is not best]
+    return [replace(best, instead_of=None), *rest]
 
 
 def _surely_better(one: PlanStep, than: PlanStep) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache
 
-from msgspec import structs
 from msgspec.structs import replace
 
 from diagnose.document.diagnosis import Diagnosis, Finding, Fix, StepForecast, Verdict
@@ -35,7 +34,7 @@ def with_forecasts(
     if not document.plan and not any(_to_replay(document.findings)):
         return document
     if graph is None or graph.refused is not None:
-        return structs.replace(document, no_forecast=_too_large(knowledge) if graph is None else graph.refused or "")
+        return replace(document, no_forecast=_too_large(knowledge) if graph is None else graph.refused or "")
     replays = _replays(document, as_configured(graph, job), knowledge, meet)
     of_steps = _of_all_steps(document, replays)
     if of_steps != 1:
@@ -48,15 +47,13 @@ def with_forecasts(
 
     plan, whole = foreseen(document.plan, asked, replays, Compatible(context), tie_ns=_tie(document.verdict, context))
     alone = {fix.id: found for fix in _to_replay(document.findings) if (found := _alone(asked(fix.id), replays)) is not None}
-    return structs.replace(
+    return replace(
         document,
-        plan=tuple(structs.replace(step, forecast=_stretched(step.forecast, of_steps)) for step in plan),
+        plan=tuple(replace(step, forecast=_stretched(step.forecast, of_steps)) for step in plan),
         forecast=_stretched(whole, of_steps),
         forecast_scope=_scope(document, replays),
         findings=tuple(
-            structs.replace(
-                finding, fixes=tuple(structs.replace(fix, forecast=_stretched(alone.get(fix.id), of_steps)) for fix in finding.fixes)
-            )
+            replace(finding, fixes=tuple(replace(fix, forecast=_stretched(alone.get(fix.id), of_steps)) for fix in finding.fixes))
             for finding in document.findings
         ),
     )
@@ -124,7 +121,7 @@ def _stretched(found: StepForecast | None, by: Fraction) -> StepForecast | None:
     if found is None or by == 1:
         return found
     names = ("now_ns", "low_ns", "likely_ns", "high_ns")
-    return structs.replace(found, **{name: round(getattr(found, name) * by) for name in names})
+    return replace(found, **{name: round(getattr(found, name) * by) for name in names})
 
 
 def _scope(document: Diagnosis, replays: Replays) -> str:
