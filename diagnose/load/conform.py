@@ -247,11 +247,15 @@ def _copies_asked_for(calls: pl.DataFrame, names: pl.DataFrame) -> int:
 def no_gpu_work(provenance: Provenance, ledger: Ledger, *, launches: int) -> InputError:
     """The error for a readable capture without any device operation: what it does hold, what the profiler says, and why that happens."""
     rows = ledger.folded().rows
-    held = [f"{row.table} ({row.kept})" for row in rows if row.kept]
-    refused = [row for row in rows if row.read and not row.kept]
-    why = {entry.table: f": {CODES[entry.code].meaning.partition('.')[0].lower()}" for entry in reversed(ledger.entries)}
-    held += [f"{row.table} ({row.read}, none of use{why.get(row.table, '')})" for row in refused]
-    contents = ", ".join(held[:6]) if held else "no events at all"
+    unread = {entry.table: entry.code for entry in ledger.entries if entry.code != "not_needed" and CODES[entry.code].refuses}
+    held = [f"{row.table} ({row.kept:,})" for row in sorted(rows, key=lambda row: -row.kept) if row.kept]
+    refused = [
+        f"{row.table} ({row.read:,}, none of use: {CODES[unread[row.table]].meaning.partition('.')[0].lower()})"
+        for row in rows
+        if row.read and not row.kept and row.table in unread
+    ]
+    others = sum(row.read for row in rows)
+    contents = ", ".join([*refused, *held][:6]) or (f"{others:,} events of kinds that no measure uses" if others else "no events at all")
     about = [message for message in provenance.diagnostics if "CUDA" in message][:2]
     said = f" The profiler says: {' '.join(about)}" if about else ""
     if launches:
