@@ -83,7 +83,7 @@ def _glob(pattern: Path) -> list[Path]:
         Path(absolute.anchor).glob(str(absolute.relative_to(absolute.anchor))), key=lambda path: (str(path.parent), _natural(path))
     )
     if not found:
-        raise refused(f"No file matches {pattern.name}.", "Check the pattern.")
+        raise refused(f"No file matches {pattern}.", "Check the pattern.")
     return found
 
 
