@@ -102,6 +102,7 @@ def history(
         metric=metric,
         unit=unit.unit,
         larger_is_worse=unit.larger_is_worse,
+        window=unit.window,
         sentence=_sentence(metric, unit, rows, len(found), creeping, paces) + _lone(state, answer, captured, unit),
         noise=rounded(state.noise.scale if line is None else line.noise) if len(found) >= _SPEAKERS else None,
         runs=tuple(
@@ -223,7 +224,7 @@ def _sentence(
     metric: str, samples: Samples, steps: Sequence[HistoryStep], count: int, creeping: HistoryTrend | None, paces: Sequence[str]
 ) -> str:
     """`paces`: of each step, or of what crept, that all compute changed by one factor."""
-    called = story.metric(metric)
+    called = story.metric(metric, samples.window)
     if creeping is not None:
         moved = f"{value(creeping.base, samples.unit)} to {value(creeping.new, samples.unit)}{units.bracketed(creeping.relative)}"
         mostly = _mostly(creeping.moved, paces[0], "from the first to the last third ")

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct, field
 
 from diagnose.document.bisection import Kind, Trial
+from diagnose.document.comparison import Window
 from diagnose.errors import InputError, OutputError, UsageError
 
 SCHEMA = "bisect-log/1"
@@ -91,7 +92,7 @@ class Header(Struct, frozen=True, kw_only=True, tag="header", tag_field="line"):
 class Line(Struct, frozen=True, kw_only=True, tag="trial", tag_field="line"):
     """One trial, how long it took (for the estimate alone), and what its values are: their unit, and whether more is worse.
 
-    `rank`: of which rank they are, where the capture does not hold that of the first one; else None.
+    `window`: what times are of. `rank`: of which rank they are, where the capture does not hold that of the first one; else None.
     """
 
     trial: Trial
@@ -99,6 +100,7 @@ class Line(Struct, frozen=True, kw_only=True, tag="trial", tag_field="line"):
     unit: str = ""
     larger_is_worse: bool = True
     rank: int | None = None
+    window: Window = "step"
 
 
 class LogContent(Struct, frozen=True, kw_only=True):

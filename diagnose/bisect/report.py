@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from diagnose.bisect.log import Criteria, Entry, Header, Line, Log
 from diagnose.bisect.model import Trend, pooled_noise, readings
 from diagnose.bisect.search import Answer, ChangePoint, Next, Reason, State
+from diagnose.bisect.trial import no_value
 from diagnose.document.bisection import SCHEMA, Bisection, BisectResult, Candidate, CandidateState, Culprit, Kind, Trial
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Tool
@@ -74,14 +75,14 @@ def report(
     result = result_of(state, answer)
     culprits = builder.culprits(answer.found) if result != "cannot_tell" else ()
     good, bad = (median_of(state, place) for place in (0, state.last))
-    unit = next((line.unit for line in lines if line.unit), "")
+    told = next((line for line in lines if line.unit), no_value(0, 0, "failed", ""))
     return Bisection(
         schema=SCHEMA,
         tool=tool,
         metric=header.experiment.metric,
-        unit=unit,
+        unit=told.unit,
         result=result,
-        sentence=_sentence(header, state, answer, result, culprits, unit, [line.trial for line in lines]),
+        sentence=_sentence(header, state, answer, result, culprits, told, [line.trial for line in lines]),
         good=header.experiment.entries[0].label,
         bad=header.experiment.entries[-1].label,
         good_value=good,
@@ -92,10 +93,11 @@ def report(
         culprits=culprits,
         candidates=tuple(_candidate(header, state, answer, place) for place in range(len(header.experiment.entries))),
         trials=tuple(line.trial for line in lines),
-        notes=(*header.notes, *_notes(header, state, answer, lines, unit), *builder.notes),
+        notes=(*header.notes, *_notes(header, state, answer, lines, told.unit), *builder.notes),
         kind=header.experiment.mode,
         order=header.order,
-        larger_is_worse=next((line.larger_is_worse for line in lines if line.unit), True),
+        larger_is_worse=told.larger_is_worse,
+        window=told.window,
         max_regression=criteria.max_regression,
         command=header.repeat,
     )
@@ -274,10 +276,10 @@ class _Builder(Struct, frozen=True, kw_only=True):
 
 
 def _sentence(
-    header: Header, state: State, answer: Answer, result: BisectResult, culprits: Sequence[Culprit], unit: str, trials: Sequence[Trial]
+    header: Header, state: State, answer: Answer, result: BisectResult, culprits: Sequence[Culprit], told: Line, trials: Sequence[Trial]
 ) -> str:
     """The result in one sentence, with its figures."""
-    metric = story.metric(header.experiment.metric)
+    metric, unit = story.metric(header.experiment.metric, told.window), told.unit
     if answer.missing is not None:
         end = "good" if answer.missing == 0 else "bad"
         why = next((trial.text for trial in reversed(trials) if trial.candidate == answer.missing), "")
@@ -527,10 +529,10 @@ class Judgement(Struct, frozen=True, kw_only=True):
     noise: float
 
 
-def step_sentence(judgement: Judgement, metric: str, new: Sequence[float], unit: str, limit: float) -> str:
+def step_sentence(judgement: Judgement, metric: str, new: Sequence[float], told: Line, limit: float) -> str:
     """What the captures of one commit say."""
     return (
-        f"{VERDICTS[judgement.verdict]}: {story.metric(metric)} {value(statistics.median(new), unit)}, "
+        f"{VERDICTS[judgement.verdict]}: {story.metric(metric, told.window)} {value(statistics.median(new), told.unit)}, "
         f"{units.percent(abs(judgement.change))} {'worse' if judgement.change > 0 else 'better'} than the baseline "
         f"({units.signed_percent(judgement.low)} to {units.signed_percent(judgement.high)}); {units.signed_percent(limit)} is allowed, noise {units.percent(judgement.noise)}, {runs(len(new))}"
     )

@@ -211,7 +211,7 @@ class Step(Struct, frozen=True, kw_only=True):
             numbers=self.numbers,
         )
         moved = f". {last.held.outcome.moved}" if judgement.verdict == "bad" and last.held.outcome.moved else ""
-        self.say(f"{step_sentence(judgement, self.experiment.metric, new, last.line.unit, self.limit)}{moved}")
+        self.say(f"{step_sentence(judgement, self.experiment.metric, new, last.line, self.limit)}{moved}")
         return judgement.verdict
 
     def _skip(self, reason: str) -> int:

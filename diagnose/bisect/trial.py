@@ -362,7 +362,7 @@ class Trials:
         scaled = tuple(float(value * scale) if scale != 1 else value for value in values.values)
         trial = Trial(candidate=candidate, number=number, state="measured", values=scaled, document=name, text=note)
         rank = None if any(step.rank == self.place[0] for step in document.budget) else place_of(document)[0]
-        return Line(trial=trial, seconds=0.0, unit=values.unit, larger_is_worse=values.larger_is_worse, rank=rank)
+        return Line(trial=trial, seconds=0.0, unit=values.unit, larger_is_worse=values.larger_is_worse, rank=rank, window=values.window)
 
 
 def no_value(candidate: int, number: int, state: TrialState, reason: object) -> Line:

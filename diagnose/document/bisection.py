@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from diagnose.document.comparison import Comparison
+from diagnose.document.comparison import Comparison, Window
 from diagnose.document.diagnosis import Tool
 
 SCHEMA = "bisect/2"
@@ -97,6 +97,7 @@ class Bisection(Struct, frozen=True, kw_only=True):
     kind: Kind = "commits"
     order: str = ""  # how the candidates were put in order, as a sentence
     larger_is_worse: bool
+    window: Window = "step"  # what times are of
     max_regression: float | None = None  # the change that is allowed, as asked for
     command: tuple[str, ...] = ()  # what repeats the search, a word each
 

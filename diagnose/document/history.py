@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
+from diagnose.document.comparison import Window
 from diagnose.document.diagnosis import Tool
 
 SCHEMA = "history/1"
@@ -91,6 +92,7 @@ class History(Struct, frozen=True, kw_only=True):
     steps: tuple[HistoryStep, ...]
     order: str = ""  # how the runs were put in order, as a sentence
     notes: tuple[str, ...] = ()
+    window: Window = "step"  # what times are of
     gradual: HistoryTrend | None = None  # None: it steps, or stays; no step is told of what creeps
 
 

@@ -14,10 +14,14 @@ UNKNOWN_COLOUR = "#8c6d5a"  # of a bucket that has no row: a saved document may 
 
 
 class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The rows of buckets.yaml and walls.yaml. Words without a row (in a document of another version) are shown as they are."""
+    """The rows of buckets.yaml and walls.yaml. Words without a row (in a document of another version) are shown as they are.
+
+    `step`: what a window of figures is called, of which runs that do not train have another word.
+    """
 
     buckets: Buckets
     walls: Walls
+    step: str = "step"
 
     def wall(self, name: Topic) -> str:
         """The title of a wall, or of the capture, with a capital letter."""

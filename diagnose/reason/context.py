@@ -9,6 +9,7 @@ from functools import cached_property
 import polars as pl
 from msgspec import Struct
 
+from diagnose.document.comparison import Window
 from diagnose.document.diagnosis import Diagnosis, Fact
 from diagnose.job import Job
 from diagnose.job.advised import advised
@@ -88,15 +89,15 @@ class Context(Struct, frozen=True, kw_only=True, dict=True):
         return all(one is not None and one.keys and not one.env and not any(map(one.keys_in, self.frameworks)) for one in specs)
 
 
-WHOLE = "capture"
+WHOLE: Window = "capture"
 
 
-def unit(values: Mapping[str, conditions.Value]) -> str:
+def unit(values: Mapping[str, conditions.Value]) -> Window:
     """What the window of every figure is called: a step (an iteration, where nothing trains), or the capture."""
     return WHOLE if values.get("steps_anchored") is False else "iteration" if values.get("is_training") is False else "step"
 
 
-def window_of(document: Diagnosis) -> str:
+def window_of(document: Diagnosis) -> Window:
     """The same of a document."""
     training = document.facts.get("is_training")
     return unit({"steps_anchored": document.steps.anchor != WHOLE, "is_training": None if training is None else training.value})

@@ -20,7 +20,7 @@ from diagnose.bisect.log import Entry, Experiment, Header, Line, SearchFolder
 from diagnose.bisect.model import load_numbers
 from diagnose.bisect.report import _duration, _inner, _sentence, _steps
 from diagnose.bisect.search import Answer, Measurement, Question, State, advise
-from diagnose.bisect.trial import TraceOptions, Trials
+from diagnose.bisect.trial import TraceOptions, Trials, no_value
 from diagnose.cli import main
 from diagnose.commands.bisect import Search, _from_gate
 from diagnose.document import diagnosis
@@ -126,7 +126,10 @@ def test_what_is_said_of_ends_that_do_not_surely_differ(values: Sequence[float],
     assert isinstance(answer, Answer)
     entries = tuple(Entry(label=f"n{place}", subject="", item="") for place in range(len(values)))
     header = SimpleNamespace(experiment=SimpleNamespace(metric="step_time", command=(), mode="traces", entries=entries))
-    assert _sentence(cast("Header", header), state, answer, "cannot_tell", (), "ns", ()).startswith(begins)
+    for window in ("step", "iteration"):  # the latter where nothing trains
+        told = structs.replace(no_value(0, 0, "failed", ""), unit="ns", window=window)
+        said = _sentence(cast("Header", header), state, answer, "cannot_tell", (), told, ())
+        assert said.startswith(begins.replace("step time", f"{window} time"))
 
 
 def test_captures_of_another_rank_than_the_first_are_told(tmp_path: Path) -> None:

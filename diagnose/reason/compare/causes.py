@@ -69,7 +69,7 @@ def in_long_steps(findings: Sequence[FindingChange], change: float, limits: Caus
         if words is not None and bound and one.state == ("new" if slower else "gone"):
             found.append((bound, words.began if slower else words.ended))
     bound, said = max(found, default=(0, ""))
-    return f"{said}: {decimal(bound / 1e6)} ms per step on the mean." if said and "{" not in said else ""
+    return f"{said}: {decimal(bound / 1e6)} ms of the mean." if said and "{" not in said else ""
 
 
 def _switched(

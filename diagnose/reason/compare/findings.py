@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from statistics import median
 
-from diagnose.document.comparison import Effect, FindingChange, FindingState, Gate, OnUnclear, WallChange, Window
+from diagnose.document.comparison import Effect, FindingChange, FindingState, Gate, OnUnclear, WallChange
 from diagnose.document.diagnosis import Diagnosis, Finding
 from diagnose.knowledge.comparison import ComparisonRules, NoiseLimits
 from diagnose.knowledge.templates import enumerated, percent
 from diagnose.model.vocabulary import Level
 from diagnose.reason.compare.comparable import Judgement
 from diagnose.reason.compare.metrics import steps_of
-from diagnose.reason.compare.outcome import in_window, sample, signed_share
+from diagnose.reason.compare.outcome import doubtful, several, signed_share
 from diagnose.reason.patch import SettingPlace, place_of
 
 _LEVELS: Mapping[Level, int] = {"low": 0, "medium": 1, "high": 2}
@@ -89,15 +89,15 @@ def gate(
     on_unclear: OnUnclear | None = None,
     *,
     limits: NoiseLimits,
-    window: Window = "step",
+    step: str = "step",
 ) -> Gate | None:
     """Whether it is met; None where none was asked for. `met` None: it can't be judged, and the sentence says what to do.
 
-    `window`: what times are of.
+    `step`: what times are of.
     """
     if limit is None and fail_on is None:
         return None
-    judged = [_regression(effect, limit, limits)] if limit is not None else []
+    judged = [_regression(effect, limit, limits, step)] if limit is not None else []
     judged += [_findings(effect, findings, fail_on)] if fail_on is not None else []
     states = [met for met, _ in judged]
     met = False if False in states else None if None in states else True
@@ -106,7 +106,7 @@ def gate(
         on_unclear = None  # what noise leaves open can be let pass; other work can't
     if met is None and on_unclear is not None:
         texts.append(_UNCLEAR[on_unclear])
-    return Gate(limit=limit, fail_on=fail_on, met=met, sentence=in_window(" ".join(texts), window), on_unclear=on_unclear)
+    return Gate(limit=limit, fail_on=fail_on, met=met, sentence=" ".join(texts), on_unclear=on_unclear)
 
 
 _UNCLEAR: Mapping[OnUnclear, str] = {
@@ -116,7 +116,7 @@ _UNCLEAR: Mapping[OnUnclear, str] = {
 }
 
 
-def _regression(effect: Effect, limit: float, limits: NoiseLimits) -> tuple[bool | None, str]:
+def _regression(effect: Effect, limit: float, limits: NoiseLimits, step: str) -> tuple[bool | None, str]:
     allowed = f"the {percent(limit)} that the gate allows"
     if effect.result == "refused":
         return None, "The gate can't be judged, because the runs can't be compared. Capture the same work, or give --anyway."
@@ -124,6 +124,11 @@ def _regression(effect: Effect, limit: float, limits: NoiseLimits) -> tuple[bool
         return _from_nought(effect)
     if effect.result == "regression":
         beyond = effect.worse > limit
+        if beyond and doubtful(effect):
+            return None, (
+                f"The gate can't be judged: {signed_share(effect.worse)} is more than {allowed}, but the noise between runs is assumed, and "
+                "at twice as much equal runs lie as far apart. Three runs of each measure it; --run-noise tells it."
+            )
         if beyond and (side := _lone_side(effect, limits)) is not None:
             text = (
                 f"The gate can't be judged: {signed_share(effect.worse)} is more than {allowed}, but the only run of {side} may be of another "
@@ -143,7 +148,7 @@ def _regression(effect: Effect, limit: float, limits: NoiseLimits) -> tuple[bool
     if worst is not None and worst <= limit:
         return True, f"The gate is met: whatever changed, it got worse by {signed_share(worst)} at most, within {allowed}."
     need = f" Such runs show a regression of {percent(effect.smallest)} in four of five comparisons." if effect.smallest is not None else ""
-    return None, f"The gate can't be judged: noise hides whether the change is within {allowed}.{need} {_advice(effect, limit)}"
+    return None, f"The gate can't be judged: noise hides whether the change is within {allowed}.{need} {_advice(effect, limit, step)}"
 
 
 def _lone_side(effect: Effect, limits: NoiseLimits) -> str | None:
@@ -158,10 +163,10 @@ def _lone_side(effect: Effect, limits: NoiseLimits) -> str | None:
     return "new" if effect.runs_new == 1 else "base"
 
 
-def _advice(effect: Effect, limit: float) -> str:
+def _advice(effect: Effect, limit: float, step: str) -> str:
     """What to capture to judge the gate."""
     if effect.basis == "single step":
-        return f"Capture several {'steps of both runs' if sample(effect) == 'step' else 'runs of both'}."
+        return several(effect, step)
     if effect.more_new is None or effect.more_base is None:
         return "Capture more runs of both, and more steps in each."
     parts = [

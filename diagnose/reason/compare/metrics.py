@@ -13,12 +13,14 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from diagnose.document.comparison import Window
 from diagnose.document.device import StepBudget, StepSplit
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge.buckets import Buckets
 from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.model.vocabulary import NO_KERNELS
+from diagnose.reason.context import window_of
 
 STEP_TIME = "step_time"
 KERNELS = "kernels"
@@ -56,7 +58,7 @@ class Samples(Struct, frozen=True, kw_only=True):
     """Values of one metric in `unit` (ns, share, count, bytes).
 
     `per_step`: one value for each step whose end is known; otherwise one for the capture (per step, median). `steps`: the indices of the
-    steps, where the values are theirs.
+    steps, where the values are theirs. `window`: what times are of.
     """
 
     metric: str
@@ -65,6 +67,7 @@ class Samples(Struct, frozen=True, kw_only=True):
     per_step: bool
     larger_is_worse: bool = True
     steps: tuple[int, ...] = ()
+    window: Window = "step"
 
 
 def side_label(labels: Sequence[str]) -> str:
@@ -78,7 +81,7 @@ def samples(document: Diagnosis, metric: str, place: tuple[int, int] | None = No
     Raises MetricError for a metric that there is not, and UnmeasuredError (one of them) for one that this document does not hold.
     """
     found = _samples(document, metric, place or place_of(document), rules.words.buckets)
-    return replace(found, larger_is_worse=metric not in rules.limits.better_when_larger)
+    return replace(found, larger_is_worse=metric not in rules.limits.better_when_larger, window=window_of(document))
 
 
 def _samples(document: Diagnosis, metric: str, where: tuple[int, int], buckets: Buckets) -> Samples:

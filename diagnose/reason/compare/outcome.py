@@ -21,7 +21,6 @@ from diagnose.document.comparison import (
     Result,
     SettingChange,
     StepDelta,
-    Window,
 )
 from diagnose.document.device import Why
 from diagnose.document.diagnosis import Diagnosis
@@ -43,7 +42,6 @@ _CATEGORIES: Mapping[str, str] = {
 }
 _LONGEST_NAME = 72
 _WORDS = re.compile(r"[\s<>(),]+")
-_STEP = re.compile(r"(?<![\w.#-])step(?=s?(?:[\s,;:)']|\.?$|\.\s))")  # a word of ours, no part of a name or an option
 
 
 def category_title(name: str, words: Vocabulary) -> str:
@@ -53,17 +51,12 @@ def category_title(name: str, words: Vocabulary) -> str:
     return _CATEGORIES.get(name, name.replace("_", " "))
 
 
-def in_window(text: str, window: Window) -> str:
-    """A sentence on steps, with the word for what is compared."""
-    return _STEP.sub("iteration", text) if window == "iteration" else text
-
-
 def metric_title(metric: str, words: Vocabulary) -> str:
     """A metric as the subject of a sentence."""
     if metric == STEP_TIME:
-        return "the step"
+        return f"the {words.step}"
     if metric == KERNELS:
-        return "the number of kernels per step"
+        return f"the number of kernels per {words.step}"
     if metric.startswith(BUCKET):
         return f"the time in which {words.bucket(metric.removeprefix(BUCKET))} runs"
     if metric.startswith(BLOCKING):
@@ -125,7 +118,7 @@ _WHY: Mapping[Why, str] = {
     "host_sync": "under synchronising calls",
     "host_work": "while the next kernel was not launched yet",
     "dependency_stalled": "without a known cause",
-    "step_end": "at the step's end",
+    "step_end": "with no compute after it",
 }
 
 
@@ -142,22 +135,20 @@ def outcome(
     findings: Sequence[FindingChange] = (),
     by_mean: tuple[float, str] = (0.0, ""),
     besides: str = "",
-    window: Window = "step",
 ) -> Outcome:
     """The result with its sentences; `seen`: what steps and runs look like; `by_mean`: what a few long steps do to the mean, in words;
-    `besides`: what differs besides the code; `window`: what times are of.
+    `besides`: what differs besides the code.
     """
     comparability, limits = judged.comparability, rules.limits.noise
     allowed = effect.tolerance if effect.tolerance is not None else limits.tolerance.value
     known = (besides,) if besides and effect.result != "no_change" else ()
-    reasons = (*known, *_reasons(effect, judged, base, new, limits, window), *(in_window(one, window) for one in seen))
+    reasons = (*known, *_reasons(effect, judged, base, new, rules), *seen)
     if effect.result == "refused":
         return Outcome(result="refused", sentence=_refusal(comparability), moved="", reasons=reasons)
     return Outcome(
         result=effect.result,
-        sentence=_joined(window, _sentence(effect, comparability.normalised, allowed, rules.words, typical=bool(by_mean[1])), by_mean[1]),
+        sentence=_joined(_sentence(effect, comparability.normalised, allowed, rules.words, typical=bool(by_mean[1])), by_mean[1]),
         moved=_joined(
-            window,
             in_long_steps(findings, by_mean[0], rules.limits.causes),
             _divided(comparability) if effect.result in {"regression", "improvement"} else "",
             causes((base, new), delta, findings, overlaps, rules.limits.causes, kernels)
@@ -170,8 +161,8 @@ def outcome(
     )
 
 
-def _joined(window: Window, *parts: str) -> str:
-    return in_window(" ".join(part for part in parts if part), window)
+def _joined(*parts: str) -> str:
+    return " ".join(part for part in parts if part)
 
 
 def besides(around: Sequence[EnvironmentChange], settings: Sequence[SettingChange] = ()) -> str:
@@ -215,13 +206,17 @@ def held_in_long_steps(category: str, ns: float, count: int, words: Vocabulary) 
 
 def _sentence(effect: Effect, normalised: Normalised | None, allowed: float, words: Vocabulary, *, typical: bool = False) -> str:
     """What became of the metric; `typical`: the sentence that follows tells of steps that are not."""
-    subject = "the typical step" if typical and effect.metric == STEP_TIME and normalised is None else _subject(effect, normalised, words)
+    subject = (
+        f"the typical {words.step}"
+        if typical and effect.metric == STEP_TIME and normalised is None
+        else _subject(effect, normalised, words)
+    )
     first, second = figure(effect.base, effect.unit), figure(effect.new, effect.unit)
-    figures = f"{_without_unit(first, second)} → {second} ({_statistics(effect)})"
+    figures = f"{_without_unit(first, second)} → {second} ({_statistics(effect, words)})"
     if effect.basis == "identical":
         return (
             f"{capitalised(subject)} did not change: the samples of both {'sides' if _several(effect) else 'runs'} are the same, "
-            f"{figure(effect.base, effect.unit)} in the median ({_samples(effect)})."
+            f"{figure(effect.base, effect.unit)} in the median ({_samples(effect, words)})."
         )
     if effect.result == "no_change":
         what = (
@@ -245,7 +240,7 @@ def _several(effect: Effect) -> bool:
 def _subject(effect: Effect, normalised: Normalised | None, words: Vocabulary) -> str:
     if effect.metric != STEP_TIME or normalised is None:
         return metric_title(effect.metric, words) + (" per token" if effect.unit == "ns per token" else "")
-    return "the step, per token," if normalised.unit == "tokens" else "the same work"
+    return f"the {words.step}, per token," if normalised.unit == "tokens" else "the same work"
 
 
 def _became(effect: Effect) -> str:
@@ -266,7 +261,7 @@ def _without_unit(first: str, second: str) -> str:
     return number if unit and second.endswith(f" {unit}") else first
 
 
-def _statistics(effect: Effect) -> str:
+def _statistics(effect: Effect, words: Vocabulary) -> str:
     parts = [signed(effect.delta, effect.unit)]
     if effect.relative is not None and effect.result not in {"regression", "improvement"}:
         parts[0] += f", {signed_share(effect.relative)}"
@@ -275,8 +270,8 @@ def _statistics(effect: Effect) -> str:
         parts.append(f"{effect.level * 100:.0f} % interval {_without_unit(low, high)} … {high}")
     parts.append(_runs(effect))
     if not _several(effect):
-        parts.append(_samples(effect))
-    noise = _noise(effect)
+        parts.append(_samples(effect, words))
+    noise = _noise(effect, words)
     return "; ".join(part for part in (", ".join(parts), noise) if part)
 
 
@@ -295,23 +290,28 @@ _SOURCES: Mapping[NoiseSource, str] = {
 }
 
 
-def _noise(effect: Effect) -> str:
+def _noise(effect: Effect, words: Vocabulary) -> str:
     """The noise that was reckoned with, and where it is from."""
     if effect.source is None or effect.between is None:
         return ""
     text = _SOURCES[effect.source].format(between=percent(effect.between))
     if effect.basis == "single step":
-        text += f", and one {sample(effect)} can't show how much {sample(effect)}s differ"
+        text += f", and one {sample(effect, words.step)} can't show how much {sample(effect, words.step)}s differ"
     return f"{text}, within a run {percent(effect.within)}" if effect.within is not None and _several(effect) else text
 
 
-def sample(effect: Effect) -> str:
+def sample(effect: Effect, step: str) -> str:
     """What a run has several of: steps; of a metric that is told of a capture as a whole, values."""
-    return "step" if effect.metric == STEP_TIME or effect.metric in CATEGORIES or effect.metric.startswith(COMPUTE) else "value"
+    return step if effect.metric == STEP_TIME or effect.metric in CATEGORIES or effect.metric.startswith(COMPUTE) else "value"
 
 
-def _samples(effect: Effect) -> str:
-    word = sample(effect)
+def several(effect: Effect, step: str) -> str:
+    """What to capture where one sample shows nothing."""
+    return f"Capture several {'runs of both' if (word := sample(effect, step)) == 'value' else f'{word}s of both runs'}."
+
+
+def _samples(effect: Effect, words: Vocabulary) -> str:
+    word = sample(effect, words.step)
     return f"{effect.n_base} {word}{'' if effect.n_base == 1 else 's'} against {effect.n_new}"
 
 
@@ -389,10 +389,10 @@ def _say(row: Category, kernels: Sequence[KernelChange], overlaps: Sequence[Over
     title, extra = category_title(row.category, words), ""
     if row.category == "transport":
         one = _exchange(row, overlaps)
-        title, extra = (f"{title} of {EXCHANGE[one.kind]}", _overlap(row, one)) if one is not None else (title, "")
+        title, extra = (f"{title} of {EXCHANGE[one.kind]}", _overlap(row, one, words)) if one is not None else (title, "")
     text = f"{title} {verb} by {ms(abs(row.delta_ns))} ({ms(row.base_ns).removesuffix(' ms')} → {ms(row.new_ns)})"
     text += "" if row.state in {None, "moved"} else f", {_STATES[row.state]}"
-    extra = extra or (_kernel(row, kernels) if row.category.startswith(COMPUTE) else _cause(row))
+    extra = extra or (_kernel(row, kernels, words) if row.category.startswith(COMPUTE) else _cause(row))
     return f"{text}, {extra}" if extra else text
 
 
@@ -423,7 +423,7 @@ def _together(rows: Sequence[OverlapChange]) -> OverlapChange:
     )
 
 
-def _overlap(row: Category, one: OverlapChange) -> str:
+def _overlap(row: Category, one: OverlapChange, words: Vocabulary) -> str:
     """Whether the exchange itself took another time, or less of that time ran beside compute; whichever explains more of the change."""
     if one.base_overlap is None or one.new_overlap is None:
         return ""
@@ -434,7 +434,7 @@ def _overlap(row: Category, one: OverlapChange) -> str:
             f"because {'less' if way > 0 else 'more'} of it runs beside compute ({percent(one.base_overlap)} → {percent(one.new_overlap)})"
         )
     if way * by_time >= abs(row.delta_ns) / 2 and 2 * way * _by_count(one) >= abs(by_time):
-        return f"because it runs {'more' if way > 0 else 'less'} often ({one.base_count} → {one.new_count} per step)"
+        return f"because it runs {'more' if way > 0 else 'less'} often ({one.base_count} → {one.new_count} per {words.step})"
     if way * by_time >= abs(row.delta_ns) / 2:
         return f"because it runs {'longer' if way > 0 else 'shorter'} ({ms(one.base_busy_ns).removesuffix(' ms')} → {ms(one.new_busy_ns)})"
     return ""
@@ -458,24 +458,24 @@ def _cause(row: Category) -> str:
     return f"{ms(abs(most.delta_ns)) if abs(most.delta_ns) < abs(row.delta_ns) else 'all'} of it {_WHY[most.why]}"
 
 
-def _kernel(row: Category, kernels: Sequence[KernelChange]) -> str:
+def _kernel(row: Category, kernels: Sequence[KernelChange], words: Vocabulary) -> str:
     """The kernel that explains most of a bucket's change."""
     bucket = row.category.removeprefix(COMPUTE)
     own = [one for one in kernels if one.bucket == bucket and (one.delta_ns > 0) == (row.delta_ns > 0)]
     most = max(own, key=lambda one: abs(one.delta_ns), default=None)
     if most is None or 4 * abs(most.delta_ns) < abs(row.delta_ns):
         return ""
-    return f"mostly {_changed(most)}"
+    return f"mostly {_changed(most, words)}"
 
 
-def _changed(one: KernelChange) -> str:
+def _changed(one: KernelChange, words: Vocabulary) -> str:
     name = brief(one.name)
     if one.kind in {"slower", "faster"} and one.base_launch_ns is not None and one.new_launch_ns is not None:
         return f"{name}, {one.kind} per launch ({one.base_launch_ns / 1e3:,.1f} → {one.new_launch_ns / 1e3:,.1f} µs)"
     if one.kind in {"more", "fewer"}:
         return (
             f"{name}, launched {one.kind.replace('more', 'more often').replace('fewer', 'less often')} ({one.base_launches:,} → "
-            f"{one.new_launches:,} per step)"
+            f"{one.new_launches:,} per {words.step})"
         )
     if one.kind == "renamed" and name == brief(one.was or ""):
         return f"{name} with other template arguments{_arguments(one.was or '', one.name)}"
@@ -506,7 +506,7 @@ def _tail(word: str) -> str:
 # --- what weakens it --------------------------------------------------------------------------------------------------
 
 
-def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis, limits: NoiseLimits, window: Window) -> Iterator[str]:
+def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis, rules: ComparisonRules) -> Iterator[str]:
     """What a reader has to know before believing it."""
     weighed = [
         one.text
@@ -515,7 +515,7 @@ def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis,
     ]
     yield from weighed
     if effect.result != "refused":
-        yield from (in_window(one, window) for one in _samples_reasons(effect, limits))
+        yield from _samples_reasons(effect, rules.limits.noise, rules.words)
     if not judged.proven and effect.result != "refused" and effect.basis != "identical":
         shapes = " contradict it." if all(map(_shapes, (base, new))) else f" contradict it.{_NO_SHAPES}"
         yield (
@@ -544,11 +544,11 @@ def _shapes(document: Diagnosis) -> bool:
     return document.occupancy is not None and any(row.waves is not None for row in document.occupancy.kernels)
 
 
-def _samples_reasons(effect: Effect, limits: NoiseLimits) -> Iterator[str]:
+def _samples_reasons(effect: Effect, limits: NoiseLimits, words: Vocabulary) -> Iterator[str]:
     if effect.basis == "single step":
         yield (
-            f"{_samples(effect)}: how much {sample(effect)}s of a run differ by chance is not known, and a standard deviation of "
-            f"{percent(limits.single_step.value)} is assumed. Capture several {'steps of both runs' if sample(effect) == 'step' else 'runs of both'}."
+            f"{_samples(effect, words)}: how much {sample(effect, words.step)}s of a run differ by chance is not known, and a standard deviation of "
+            f"{percent(limits.single_step.value)} is assumed. {several(effect, words.step)}"
         )
     if effect.source in {"assumed", "given"} and effect.basis != "identical":
         doubt = ""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 
-from diagnose.knowledge.comparison import NoiseLimits
+from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.knowledge.templates import decimal, percent
 from diagnose.model.statistics import majority, t_quantile, two_groups
 from diagnose.reason.compare.delta import SplitRun
@@ -22,7 +22,7 @@ _SCATTER = 8  # times the median deviation of the steps; likewise, so that the t
 
 
 def patterns(
-    base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], labels: Sequence[Sequence[str]], *, metric: str, limits: NoiseLimits
+    base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], labels: Sequence[Sequence[str]], *, metric: str, rules: ComparisonRules
 ) -> tuple[str, ...]:
     """Sentences on what in the steps and runs of both sides is no plain scatter; each says what to do. Only of times of steps.
 
@@ -30,16 +30,16 @@ def patterns(
     """
     if metric != STEP_TIME:
         return ()
-    least = max(_LEAST, limits.floor_measured.value)
+    least, step = max(_LEAST, rules.limits.noise.floor_measured.value), rules.words.step
     return (
-        *_warm_up((*base, *new), least),
-        *_steps_in_two(base, new, least),
+        *_warm_up((*base, *new), least, step),
+        *_steps_in_two(base, new, least, step),
         *_runs_in_two(base, new, least),
         *_lone_run(base, new, labels, least),
     )
 
 
-def long_steps(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], *, metric: str) -> tuple[float, str]:
+def long_steps(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], *, metric: str, step: str) -> tuple[float, str]:
     """By how much a few long steps change the mean more than the median, relative, and a sentence on it; nought and none where they do not.
 
     The median of a run does not see them, and the time to train does.
@@ -55,8 +55,8 @@ def long_steps(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], 
     found = [value for run in runs for value in _far(run)]
     count, longest = sum(map(len, runs)), f"{decimal(max(found) / 1e6)} ms"
     return change, (
-        f"The mean over all steps is {percent(abs(change))} {'longer' if change > 0 else 'shorter'} ({decimal(whole[0] / 1e6)} → "
-        f"{decimal(whole[1] / 1e6)} ms): {len(found)} of {count} steps of {side} stand far out, up to {longest}, which the median leaves out."
+        f"The mean over all {step}s is {percent(abs(change))} {'longer' if change > 0 else 'shorter'} ({decimal(whole[0] / 1e6)} → "
+        f"{decimal(whole[1] / 1e6)} ms): {len(found)} of {count} {step}s of {side} stand far out, up to {longest}, which the median leaves out."
     )
 
 
@@ -91,7 +91,7 @@ def _far(run: Sequence[float]) -> list[float]:
     return [value for value in run if value - middle > least]
 
 
-def _warm_up(runs: Sequence[Sequence[float]], least: float) -> Iterator[str]:
+def _warm_up(runs: Sequence[Sequence[float]], least: float, step: str) -> Iterator[str]:
     """The first step of every run is longer than all that follow but the next one, and each run ends faster than it began."""
     known = [run for run in runs if len(run) > 2 and median(run) > 0]
     if not known or len(known) < len(runs):
@@ -101,12 +101,12 @@ def _warm_up(runs: Sequence[Sequence[float]], least: float) -> Iterator[str]:
     chance = math.prod(1 / len(run) for run in known)  # that the first step is the longest in every run
     if falling and chance < 0.05 and min(excess) > 0 and fmean(excess) >= least:
         yield (
-            f"Every capture gets faster from its first step on (by {percent(fmean(excess))} from the first step to the others): a warm-up. "
-            "Begin the capture some steps later, or drop the first step."
+            f"Every capture gets faster from its first {step} on (by {percent(fmean(excess))} from the first {step} to the others): a warm-up. "
+            f"Begin the capture some {step}s later, or drop the first {step}."
         )
 
 
-def _steps_in_two(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], least: float) -> Iterator[str]:
+def _steps_in_two(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], least: float, step: str) -> Iterator[str]:
     """Steps of two lengths within runs."""
     for side, runs in (("base", base), ("new", new)):
         found = [groups for run in runs if len(run) >= _STEPS and (groups := two_groups(run)) is not None and _apart(groups) >= least]
@@ -116,13 +116,13 @@ def _steps_in_two(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]
             apart = percent(median(_apart(groups) for groups in found))
             if 2 * sum(_gets_slower(run) for run in runs) > len(runs):
                 yield (
-                    f"The steps of {side} get {apart} longer within the capture ({sizes[0]} short, then {sizes[1]} long), as when the clock "
-                    "falls (power, heat) or another process begins: log clocks beside the run, and capture later steps."
+                    f"The {step}s of {side} get {apart} longer within the capture ({sizes[0]} short, then {sizes[1]} long), as when the clock "
+                    f"falls (power, heat) or another process begins: log clocks beside the run, and capture later {step}s."
                 )
                 continue
             yield (
-                f"The steps of {side} are of two lengths, {apart} apart ({sizes[0]} short, "
-                f"{sizes[1]} long): a median may lie in either group. Compare steps of one kind (--step-range), or more of them."
+                f"The {step}s of {side} are of two lengths, {apart} apart ({sizes[0]} short, "
+                f"{sizes[1]} long): a median may lie in either group. Compare {step}s of one kind (--step-range), or more of them."
             )
 
 

@@ -87,7 +87,10 @@ def compare(
         [_read(run, metric, place, scales[id(run.document)], _tokens_of(judged, index), rules) for run in side]
         for index, (side, place) in enumerate(zip(sides, judged.places, strict=True))
     )
-    limits = rules.limits.noise
+    kinds, limits = {window_of(first), window_of(second)}, rules.limits.noise
+    window: Window = "capture" if "capture" in kinds else "iteration" if kinds == {"iteration"} else "step"
+    if window == "iteration":
+        rules = replace(rules, words=replace(rules.words, step=window))
     refused = not judged.comparability.comparable and not anyway
     effect = _effect(here, there, judged, max_regression, limits, run_noise, refused=refused)
     changes = KernelChanges() if refused else kernels(first, second, judged.places, judged.scale, limits=rules.limits)
@@ -99,10 +102,8 @@ def compare(
     found = () if refused else findings(first, second, judged, rules)
     base_runs, new_runs = ([one.values for one in side] for side in (here, there))
     labels = [[one.run.label for one in side] for side in (here, there)]
-    kinds = {window_of(first), window_of(second)}
-    window: Window = "capture" if "capture" in kinds else "iteration" if kinds == {"iteration"} else "step"
-    seen = () if refused else patterns(base_runs, new_runs, labels, metric=metric, limits=limits)
-    by_mean = (0.0, "") if refused or effect.unit != "ns" else long_steps(base_runs, new_runs, metric=metric)
+    seen = () if refused else patterns(base_runs, new_runs, labels, metric=metric, rules=rules)
+    by_mean = (0.0, "") if refused or effect.unit != "ns" else long_steps(base_runs, new_runs, metric=metric, step=rules.words.step)
     longer = what_long_steps_hold(_splits(there if by_mean[0] > 0 else here)) if by_mean[1] else ("", 0.0, 0)
     return Comparison(
         schema=SCHEMA,
@@ -120,7 +121,6 @@ def compare(
             found,
             (by_mean[0], f"{by_mean[1]}{held_in_long_steps(*longer, rules.words)}"),
             besides(around, changed),
-            window,
         ),
         base=_side(here, first, base_label, rules),
         new=_side(there, second, new_label, rules),
@@ -133,7 +133,7 @@ def compare(
         kernels=changes.changes,
         overlap=overlaps,
         findings=found,
-        gate=gate(effect, found, max_regression, fail_on, on_unclear, limits=limits, window=window),
+        gate=gate(effect, found, max_regression, fail_on, on_unclear, limits=limits, step=rules.words.step),
         notes=(*(() if refused else _notes(here, there, first, second, judged)), *changes.notes, *around_notes, *setting_notes),
         environment_same=alike,
         kernels_same=changes.same,

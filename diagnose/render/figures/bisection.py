@@ -42,7 +42,7 @@ def figures(document: Bisection) -> Iterator[Figure]:
     middle = (len(document.candidates) + 1) / 2
     yield Figure(
         key="metric",
-        title=f"{capitalised(story.metric(document.metric))} over the {document.kind}",
+        title=f"{capitalised(story.metric(document.metric, document.window))} over the {document.kind}",
         caption=_caption(document, bool(skipped), bool(steps)),
         x=Axis(title=f"{good} → place in the order ({document.kind}) → {bad}", low=0.3, high=len(document.candidates) + 0.7, whole=True),
         y=Axis(

@@ -38,7 +38,7 @@ def series(document: History) -> Figure:
     middle = (len(document.runs) + 1) / 2
     return Figure(
         key="series",
-        title=f"{capitalised(story.metric(document.metric))} over the runs",
+        title=f"{capitalised(story.metric(document.metric, document.window))} over the runs",
         caption="A mark is one run; grey points are the line along which it creeps."
         if document.gradual is not None
         else "A mark is one run; grey points are the level of the runs between two steps. ▼ is where it stepped, most probably.",

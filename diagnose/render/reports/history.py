@@ -24,7 +24,7 @@ def report(document: History) -> r.Report:
     count = "creeping" if document.gradual is not None else units.plural(len(document.steps), "step")
     return r.Report(
         title=f"{document.name}: {count} in {units.plural(len(document.runs), 'run')}",
-        heading=f"{story.metric(document.metric)} of {document.name}",
+        heading=f"{story.metric(document.metric, document.window)} of {document.name}",
         about=units.plural(len(document.runs), "run"),
         blocks=tuple(_blocks(document)),
         sections=(
@@ -86,7 +86,7 @@ def _crept(document: History, line: HistoryTrend) -> str:
 
 def _change(document: History, step: HistoryStep | HistoryTrend) -> str:
     moved = f"{value(step.base, document.unit)} → {value(step.new, document.unit)}"
-    return f"{story.metric(document.metric)} {moved}{units.bracketed(step.relative)}"
+    return f"{story.metric(document.metric, document.window)} {moved}{units.bracketed(step.relative)}"
 
 
 def _where(step: HistoryStep) -> str:
@@ -140,7 +140,7 @@ def _run(document: History, one: HistoryRun, *, step: bool) -> dict[str, str]:
         "run": f"{short(one.label)}{' ◄' if step else ''}",
         "date?": one.date or "",
         "commit?": (one.commit or "")[:_COMMIT],
-        f"#{story.metric(document.metric)}": units.MISSING if one.value is None else value(one.value, document.unit),
+        f"#{story.metric(document.metric, document.window)}": units.MISSING if one.value is None else value(one.value, document.unit),
         "#level": units.MISSING if one.level is None else value(one.level, document.unit),
         "#from the level?": units.MISSING if away is None else units.signed_percent(away),
         "#steps?": units.count(one.steps),

@@ -479,6 +479,13 @@ def test_one_run_against_one_is_likely_worse_up_to_what_twice_the_assumed_noise_
     assert headline == "Likely worse"
     assert "not measured; if it is 2.0 % (standard deviation), one run of each can't tell a change below 5.7 %." in reasons
     assert said(-0.04)[0] == "Likely better"
+    likely, more, known = (
+        run(document(STEPS), document(({"attention": amount},) * 4), max_regression=0.03, **options).gate
+        for amount, options in ((1_050_000, {}), (1_060_000, {}), (1_050_000, {"run_noise": 0.01}))
+    )
+    assert [gate.met for gate in (likely, more, known) if gate] == [None, False, False], "what is only likely fails no gate"
+    assert likely is not None
+    assert likely.sentence.startswith("The gate can't be judged: +5.0 % is more than the 3.0 % that the gate allows, but the noise")
     headline, reasons = said(0.06)
     assert headline == "The captures differ, for the worse"
     assert "can't tell a change" not in reasons

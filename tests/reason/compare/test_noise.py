@@ -219,7 +219,7 @@ def seen(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]]) -> str
             new,
             [[f"{side}{number}" for number in range(len(runs))] for side, runs in (("b", base), ("n", new))],
             metric="step_time",
-            limits=RULES.limits.noise,
+            rules=RULES,
         )
     )
 
@@ -262,10 +262,10 @@ def test_plain_noise_is_nothing_to_say() -> None:
 def test_a_few_long_steps_are_told_by_the_mean_where_the_median_does_not_see_them() -> None:
     usual = [[60.0e6, 60.2e6, 59.9e6, 60.1e6, 60.0e6, 59.8e6, 60.3e6, 60.1e6]]
     held_up = [[60.1e6, 60.0e6, 180.0e6, 59.9e6, 60.2e6, 60.1e6, 60.0e6, 59.9e6]]
-    change, said = long_steps(usual, held_up, metric="step_time")
+    change, said = long_steps(usual, held_up, metric="step_time", step="step")
     assert change == pytest.approx(0.249, abs=0.001)
     assert "The mean over all steps is 24.9 % longer (60.0 → 75.0 ms): 1 of 8 steps of new stand far out, up to 180.0 ms" in said
-    back, again = long_steps(held_up, usual, metric="step_time")
+    back, again = long_steps(held_up, usual, metric="step_time", step="step")
     assert back < 0
     assert "20.0 % shorter" in again
     assert "of base stand far out" in again
@@ -291,10 +291,13 @@ def test_what_the_long_steps_hold_is_told_where_one_category_holds_half_of_it() 
 
 def test_steps_that_both_sides_have_and_plain_noise_change_no_mean() -> None:
     warming = [[90.0, 60.0, 60.1, 59.9, 60.0, 60.2]]
-    assert long_steps(warming, [[91.0, 60.1, 60.0, 60.1, 59.8, 60.0]], metric="step_time") == (0.0, "")
-    assert long_steps(warming, [[60.0] * 6], metric="bucket:router") == (0.0, "")
+    assert long_steps(warming, [[91.0, 60.1, 60.0, 60.1, 59.8, 60.0]], metric="step_time", step="step") == (0.0, "")
+    assert long_steps(warming, [[60.0] * 6], metric="bucket:router", step="step") == (0.0, "")
     chance = random.Random(7)
-    told = sum(bool(long_steps(*([[chance.gauss(100, 4) for _ in range(8)]] for _ in "bn"), metric="step_time")[1]) for _ in range(500))
+    told = sum(
+        bool(long_steps(*([[chance.gauss(100, 4) for _ in range(8)]] for _ in "bn"), metric="step_time", step="step")[1])
+        for _ in range(500)
+    )
     assert told == 0
 
 

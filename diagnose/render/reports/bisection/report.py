@@ -26,7 +26,7 @@ def report(document: Bisection) -> r.Report:
     good, bad = story.short(document.good), story.short(document.bad)
     return r.Report(
         title=f"{story.headline(document)}: {good} to {bad}",
-        heading=f"where {story.metric(document.metric)} changed",
+        heading=f"where {story.metric(document.metric, document.window)} changed",
         about=f"good {good} · bad {bad}",
         blocks=tuple(_blocks(document)),
         sections=_sections(document),
@@ -39,7 +39,7 @@ def report(document: Bisection) -> r.Report:
 
 def _sections(document: Bisection) -> tuple[Section, ...]:
     over = f"over the {document.kind}"
-    metric = story.metric(document.metric)
+    metric = story.metric(document.metric, document.window)
     return (
         Section(id="over", title=f"{metric.capitalize()} {over}", nav=over.capitalize()),
         *(

@@ -35,7 +35,9 @@ def candidates(document: Bisection) -> Table:
             Row(
                 {
                     story.NOUN[document.kind]: story.short(one.label),
-                    f"#{story.metric(document.metric)}": value(one.value, document.unit) if one.value is not None else units.MISSING,
+                    f"#{story.metric(document.metric, document.window)}": value(one.value, document.unit)
+                    if one.value is not None
+                    else units.MISSING,
                     "~$value and 95 % interval": strip(one, low, high),
                     "level": f"{story.LOOK[one.state].label}{' ◄' if one.label in culprits else ''}",
                     "#captures?": str(one.trials) if one.trials else units.MISSING,
