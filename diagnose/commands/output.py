@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -91,11 +91,13 @@ def write_document(
     kind, sections = kind_of(document), () if detail is None else detail.sections
     check_tables(output, kind, sections)
     formats = [*(format_of(path, kind) or "" for path in output.output), output.format]
+    parts = section_names(document) if sections else ()
+    also = table_names(kind) if "csv" in formats else ()
     options = Options(
         job_file="" if config is None else path_in_repository(config),
         fail_on=fail_on,
         detail=0 if detail is None else detail.verbose,
-        sections=_known(sections, document, also=table_names(kind) if "csv" in formats else ()),
+        sections=tuple(name for name in sections if name in parts),
         light=output.light,
     )
     for path, format_name in zip(output.output, formats, strict=False):
@@ -103,14 +105,14 @@ def write_document(
         write_file(path, write(document, format_name, options._replace(table=table)), force=output.force)
     if output.format == "github":
         _summarise(document, options)
-    if output.quiet:
-        return
-    if output.format == "csv":
-        options = options._replace(table=_table(None, kind, sections) if sections else "")
-    print_document(document, output.format, options._replace(width=width(), color=coloured(output.color)))
-    if output.format == "text":
-        for path in output.output:
-            say(f"wrote {path}")
+    if not output.quiet:
+        if output.format == "csv":
+            options = options._replace(table=_table(None, kind, sections) if sections else "")
+        print_document(document, output.format, options._replace(width=width(), color=coloured(output.color)))
+        if output.format == "text":
+            for path in output.output:
+                say(f"wrote {path}")
+    _refuse_unknown([name for name in sections if name not in {*parts, *also}], parts)
 
 
 def _summarise(document: Any, options: Options) -> None:
@@ -132,18 +134,15 @@ def print_document(document: Any, format_name: str, options: Options | None = No
     write_stdout(write(document, format_name, options), utf8=format_name != "text")
 
 
-def _known(sections: tuple[str, ...], document: Any, also: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The names of parts that the report has. Raises UsageError for another, but for those of `also`."""
-    names = section_names(document) if sections else ()
+def _refuse_unknown(sections: Sequence[str], parts: Sequence[str]) -> None:
+    """Refuse parts that the report has not: only now is that known, so an analysis is not lost to a slip. Raises UsageError."""
     for name in sections:
-        if name not in names and name not in also:
-            close = difflib.get_close_matches(name, names, n=1)
-            raise UsageError(
-                f"--section {name}: the report has no such part.{f' Did you mean {close[0]}?' if close else ''}",
-                effect="Nothing was printed.",
-                next_step=f"Use one of {', '.join(names)}.",
-            )
-    return tuple(name for name in sections if name in names)
+        close = difflib.get_close_matches(name, parts, n=1)
+        raise UsageError(
+            f"--section {name}: the report has no such part.{f' Did you mean {close[0]}?' if close else ''}",
+            effect="All else was written.",
+            next_step=f"Use one of {', '.join(parts)}.",
+        )
 
 
 def write_diagnosis(

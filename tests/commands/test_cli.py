@@ -566,7 +566,7 @@ def test_the_command_ends_with_3_where_a_line_could_not_be_read(capsys: pytest.C
         (["good.json", "--section", "findigs"], 2, "Did you mean findings?"),
     ],
 )
-def test_what_is_mistyped_is_an_error_and_analyses_nothing(
+def test_what_is_mistyped_is_an_error(
     pipeline: StandIn,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -579,7 +579,9 @@ def test_what_is_mistyped_is_an_error_and_analyses_nothing(
     (tmp_path / "good.json").write_text("{}")
     pipeline.answer = rich()
     assert main(words) == code
-    assert said in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert said in err
+    assert ("certainty:" in out) == ("--section" in words), "what was analysed is not lost to a slip"
 
 
 def test_a_named_path_that_does_not_exist_is_an_error_even_beside_good_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

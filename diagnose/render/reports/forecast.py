@@ -14,7 +14,6 @@ from diagnose.render.reports.comparison.story import look
 from diagnose.render.reports.diagnosis import answer
 
 MOST_CATEGORIES = 9  # rows of categories on one screen; the others are told as one
-LINE = 97  # signs of a text that is told in one line of a terminal
 SETTINGS = "+settings?"
 LITTLE = 0.0005  # of the step: what changes by less is told with the others
 
@@ -77,9 +76,7 @@ def _blocks(document: Forecast) -> Iterator[Block]:
     refused = {one.question for one in document.refused}
     verify = tuple(f"{one.id}: {one.verify}" for one in document.questions if one.verify and one.id not in refused)
     if verify:
-        yield Block(content=r.Listing(texts=verify), section="verify", name="verify", worth=85, least=r.LIMITED)
-        short = tuple(_line(text) for text in verify)
-        yield Block(content=r.Listing(texts=short), section="verify", name="verify", most=r.TERMINAL)
+        yield Block(content=r.Listing(texts=verify), section="verify", name="verify", worth=85)
 
 
 def _refusals(document: Forecast) -> Iterator[str]:
@@ -208,17 +205,12 @@ def _categories(document: Forecast) -> Table:
     )
 
 
-def _line(text: str) -> str:
-    """As much of a sentence as fits on a line."""
-    return text if len(text) <= LINE else f"{text[: LINE - 1].rpartition(' ')[0]} …"
-
-
 def _ingredients(document: Forecast, *, brief: bool = False) -> r.Listing:
-    """What it is made of, each with its source; where there is little room each on a line, and what the replay assumes as one."""
+    """What it is made of, each with its source; where there is little room without it, and what the replay assumes as one."""
     several = len({one.question for one in document.ingredients if one.question}) > 1
     told = [f"{one.basis}: {f'{one.question}, ' if several and one.question else ''}{one.text}" for one in document.ingredients]
     if brief:
         more = f"assumed: {len(document.assumptions)} things of every replay; the page and the JSON output name them, and all sources"
-        return r.Listing(texts=(*(_line(text) for text in told), *([more] if document.assumptions else [])))
+        return r.Listing(texts=(*told, *([more] if document.assumptions else [])))
     sources = [f"{text} [{one.source}]" for text, one in zip(told, document.ingredients, strict=True)]
     return r.Listing(texts=(*sources, *(f"assumed: {text}" for text in document.assumptions)))

@@ -104,7 +104,7 @@ def test_the_document_of_a_comparison_says_what_its_times_are_of() -> None:
     said = " ".join((found.outcome.sentence, found.outcome.moved, *found.outcome.reasons, found.gate.sentence if found.gate else ""))
     assert "1 of 8 iterations of new" in said
     assert re.findall(r"(?<!--)\bsteps?\b", said) == []
-    assert found.outcome.sentence.startswith("These two captures differ: the iteration is 30.0 % slower")
+    assert found.outcome.sentence.startswith("These two captures differ: the typical iteration is 30.0 % slower")
     assert story.movement(found).startswith("iteration time 10.000 ms → 13.000 ms")
     assert story.step(found.base, found.window).startswith("iteration 10.000 ms")
     assert (story.whole(found), story.per(found)) == ("median iteration", "per iteration")
