@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from statistics import median
 
 from diagnose.document.comparison import Effect, FindingChange, FindingState, Gate, OnUnclear, WallChange
-from diagnose.document.diagnosis import Diagnosis, Finding
-from diagnose.knowledge.comparison import ComparisonRules, NoiseLimits
+from diagnose.document.diagnosis import Diagnosis, Evidence, Fact, Finding
+from diagnose.knowledge.comparison import ComparisonRules, Limits, NoiseLimits
 from diagnose.knowledge.templates import enumerated, percent
 from diagnose.model.vocabulary import Level
 from diagnose.reason.compare.comparable import Judgement
@@ -41,7 +42,10 @@ def findings(base: Diagnosis, new: Diagnosis, judged: Judgement, rules: Comparis
     for name in dict.fromkeys((*there, *here)):
         first, second = here.get(name), there.get(name)
         bound = None if second is None or second.bound_ns is None else round(second.bound_ns * judged.scale)
+        lone, other = (first, new) if second is None else (second, base)
         state = _state(first, second, bound, noise, asked=name not in unasked)
+        if lone is not None and state in {"new", "gone"} and _by_share_alone(lone, other, rules.limits):
+            state = "same"
         place = SettingPlace() if second is None else place_of(second, new.job, rules.job)
         shown = there[name] if second is not None else here[name]
         change = FindingChange(
@@ -64,6 +68,21 @@ def findings(base: Diagnosis, new: Diagnosis, judged: Judgement, rules: Comparis
             found, key=lambda row: (_STATES.index(row.state), -_LEVELS[row.severity], -(row.new_bound_ns or row.base_bound_ns or 0), row.id)
         )
     )
+
+
+def _by_share_alone(lone: Finding, other: Diagnosis, limits: Limits) -> bool:
+    """Whether only one run has a measured finding since its step has another length: nothing that it rests on takes longer than in the
+    other, and all else but shares is the same.
+    """
+    told = [(one, other.facts.get(one.fact)) for one in lone.evidence if one.unit != "share"]
+
+    def as_before(one: Evidence, fact: Fact | None) -> bool:
+        if fact is None or not (isinstance(one.value, int | float) and isinstance(fact.value, int | float)):
+            return fact is not None and one.value == fact.value
+        shorter = one.unit == "ns" and one.fact not in limits.better_when_larger and one.value <= fact.value
+        return shorter or math.isclose(one.value, fact.value, rel_tol=limits.noise.floor.value)
+
+    return lone.status == "measured" and any(one.unit == "ns" for one, _ in told) and all(as_before(*pair) for pair in told)
 
 
 def _state(first: Finding | None, second: Finding | None, bound: int | None, noise: float, *, asked: bool) -> FindingState:

@@ -60,7 +60,7 @@ def figures(document: Bisection) -> Iterator[Figure]:
                 else [Band(axis="y", low=scaled(document.unit, allowed), high=scaled(document.unit, allowed), colour=CAPTURE, dashed=True)]
             ),
         ),
-        notes=tuple(Note(x=place, text=text, colour=STEP, ends=place > middle) for _, place, text in steps),
+        notes=tuple(Note(x=place, text=text, ends=place > middle) for _, place, text in steps),
     )
 
 

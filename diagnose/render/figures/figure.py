@@ -159,7 +159,6 @@ class Note(Struct, frozen=True, kw_only=True):
     x: float
     text: str
     y: float | None = None
-    colour: str = ""
     ends: bool = False
 
 

@@ -62,7 +62,7 @@ def series(document: History) -> Figure:
             Band(axis="x", low=places[step.before] + 0.2, high=places[step.last] + 0.2, colour=STEP, dashed=True) for step in document.steps
         ),
         notes=tuple(
-            Note(x=places[step.label], text=f"▼ {units.shorten(short(step.label), 24)}", colour=STEP, ends=places[step.label] > middle)
+            Note(x=places[step.label], text=f"▼ {units.shorten(short(step.label), 24)}", ends=places[step.label] > middle)
             for step in document.steps
         ),
     )

@@ -199,14 +199,12 @@ def _annotation(note: Note) -> dict[str, Any]:
     at: dict[str, Any] = {"yref": "paper", "y": 1, "yanchor": "bottom"}
     if note.y is not None:
         at = {"yref": "y", "y": note.y, "xshift": 4}
-    font = {"font": {"color": note.colour}} if note.colour else {}
     return {
         "text": literal(note.text),
         "xref": "x",
         "x": note.x,
         "xanchor": "right" if note.ends else "left",
         "showarrow": False,
-        **font,
         **at,
     }
 

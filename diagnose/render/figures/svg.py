@@ -205,8 +205,7 @@ def _notes(area: _Area, notes: tuple[Note, ...]) -> Iterator[str]:
             continue
         y = area.top - 6 if note.y is None else area.down(note.y) + 4
         anchor = ' text-anchor="end"' if note.ends else ""
-        colour = f' fill="{_text(note.colour)}" font-weight="600"' if note.colour else ""
-        yield f'<text x="{_n(x + (0 if note.y is None else 6))}" y="{_n(y)}"{anchor}{colour}>{_short(note.text, limit)}</text>'
+        yield f'<text x="{_n(x + (0 if note.y is None else 6))}" y="{_n(y)}"{anchor}>{_short(note.text, limit)}</text>'
 
 
 def _mark(area: _Area, mark: Bars | Points | Cells | Spans, identifier: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from diagnose.document.device import Communication
-from diagnose.document.diagnosis import Change, Diagnosis, Fact, Finding, Fix, LedgerEntry, NotAssessed, WallBound, Where
+from diagnose.document.diagnosis import Change, Diagnosis, Evidence, Fact, Finding, Fix, LedgerEntry, NotAssessed, WallBound, Where
 from diagnose.document.encoding import encode
 from diagnose.errors import RuleFileError
 from diagnose.knowledge.comparison import parse_limits
@@ -175,6 +175,31 @@ def test_findings_side_by_side() -> None:
         "same": "same",
     }
     assert [one.state for one in found][:3] == ["new", "worse", "worse"]
+
+
+@for_each(
+    "before, now, states",
+    # (ns, launches) in base and new: what only a shorter step makes a larger share of it is no new finding, nor one that is gone
+    ((3_132, 36), (3_139, 36), ("same", "same")),
+    ((3_132, 36), (2_604, 36), ("same", "gone")),
+    ((3_132, 36), (3_500, 36), ("new", "same")),
+    ((3_132, 36), (3_132, 72), ("new", "gone")),
+    (None, (3_132, 36), ("new", "same")),
+)
+def test_what_is_only_another_share_of_the_step_is_neither_new_nor_gone(
+    before: tuple[int, int] | None, now: tuple[int, int], states: tuple[str, str]
+) -> None:
+    names = (("packing_busy_ns", "ns"), ("packing_kernels_per_step", "count"))
+
+    def side(figures: tuple[int, int] | None, *, told: bool) -> Diagnosis:
+        known = [] if figures is None else [(name, value, unit) for (name, unit), value in zip(names, figures, strict=True)]
+        rests = tuple(Evidence(fact=name, value=value, unit=unit) for name, value, unit in (*known, ("packing_busy_share", 0.03, "share")))
+        facts = {name: Fact(value=value, unit=unit, status="measured") for name, value, unit in known}
+        return with_findings(*([structs.replace(finding("packing"), evidence=rests)] if told else []), facts=facts)
+
+    assert [one.state for one in run(side(before, told=False), side(now, told=True)).findings] == [states[0]]
+    if before is not None:
+        assert [one.state for one in run(side(before, told=True), side(now, told=False)).findings] == [states[1]]
 
 
 def test_a_finding_names_the_setting_of_its_first_applicable_fix() -> None:
