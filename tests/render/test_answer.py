@@ -582,7 +582,7 @@ def test_what_the_ledger_tells_is_said_in_words() -> None:
     ]
     assert said(entry("refused_input", "inputs", 1, "b.json is damaged.")) == ["Data was lost: b.json is damaged; see --section ledger."]
     assert (
-        "a.json and b.json say to be ranks that other files are"
+        "a.json and b.json: of a rank that another file is of too (a second capture, or a copy)"
         in said(*(entry("renumbered_rank", "ranks", 1, name) for name in ("a.json", "b.json")))[0]
     )
     assert said(entry("no_copies", "ops", 8))[0].startswith("8 calls for copies, none of which the capture holds.")

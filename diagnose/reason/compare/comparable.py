@@ -379,7 +379,10 @@ def environment(base: Diagnosis, new: Diagnosis) -> tuple[tuple[EnvironmentChang
         return (), 0, (f"{which} its environment (versions, variables, clocks), so what changed around the code is not known.",)
     here, there = _environment_of(base), _environment_of(new)
     both = {kind for kind, _ in here} & {kind for kind, _ in there}
-    keys = sorted((key for key in {*here, *there} if key[0] in both), key=lambda key: (_ORDER.index(key[0]), key[1]))
+    # a variable may be unset, and a version (of what is not loaded) lack; hardware does not: one capture does not record it
+    lack = {"variable", "version"} if _family(base.capture.format) == _family(new.capture.format) else {"variable"}
+    keys = [key for key in {*here, *there} if key[0] in both and (key[0] in lack or (key in here and key in there))]
+    keys.sort(key=lambda key: (_ORDER.index(key[0]), key[1]))
     changes = [
         EnvironmentChange(name=key[1], kind=key[0], base=here.get(key), new=there.get(key))
         for key in keys

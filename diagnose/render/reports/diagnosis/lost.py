@@ -35,8 +35,7 @@ def remarks(document: Diagnosis) -> Iterator[str]:
     if document.ranks is not None:
         yield from (problem.text for problem in document.ranks.problems if problem.kind == "runs")
     if again := [entry.detail for entry in document.ledger if entry.code == "renumbered_rank"]:
-        says = "says to be a rank that another file is" if len(again) == 1 else "say to be ranks that other files are"
-        yield f"{named(again)} {says}: a second capture or a copy, left out of the comparison of ranks."
+        yield f"{named(again)}: of a rank that another file is of too (a second capture, or a copy), and left out of the comparison of ranks."
 
 
 def _what(entry: LedgerEntry) -> str:
