@@ -16,7 +16,7 @@ UNKNOWN_COLOUR = "#8c6d5a"  # of a bucket that has no row: a saved document may 
 class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The rows of buckets.yaml and walls.yaml. Words without a row (in a document of another version) are shown as they are.
 
-    `step`: what a window of figures is called, of which runs that do not train have another word.
+    `step`: what a window of figures is called: an iteration where nothing trains, the capture where nothing cut it into steps.
     """
 
     buckets: Buckets

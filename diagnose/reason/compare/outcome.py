@@ -141,7 +141,7 @@ def outcome(
     """
     comparability, limits = judged.comparability, rules.limits.noise
     allowed = effect.tolerance if effect.tolerance is not None else limits.tolerance.value
-    known = (besides,) if besides and effect.result != "no_change" else ()
+    known = (besides,) if besides and effect.result not in {"no_change", "refused"} else ()
     reasons = (*known, *_reasons(effect, judged, base, new, rules), *seen)
     if effect.result == "refused":
         return Outcome(result="refused", sentence=_refusal(comparability), moved="", reasons=reasons)
@@ -307,7 +307,7 @@ def sample(effect: Effect, step: str) -> str:
 
 def several(effect: Effect, step: str) -> str:
     """What to capture where one sample shows nothing."""
-    return f"Capture several {'runs of both' if (word := sample(effect, step)) == 'value' else f'{word}s of both runs'}."
+    return f"Capture several {'runs of both' if (word := sample(effect, step)) in {'value', 'capture'} else f'{word}s of both runs'}."
 
 
 def _samples(effect: Effect, words: Vocabulary) -> str:
@@ -316,7 +316,7 @@ def _samples(effect: Effect, words: Vocabulary) -> str:
 
 
 def _power(effect: Effect, allowed: float) -> str:
-    if effect.smallest is None:
+    if effect.smallest is None or effect.smallest >= 1:
         return ""
     if effect.result == "no_change":
         return f" A change of {percent(effect.smallest)} or more would have shown in four of five such comparisons; a smaller one may be there."

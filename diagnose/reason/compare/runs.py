@@ -89,8 +89,7 @@ def compare(
     )
     kinds, limits = {window_of(first), window_of(second)}, rules.limits.noise
     window: Window = "capture" if "capture" in kinds else "iteration" if kinds == {"iteration"} else "step"
-    if window == "iteration":
-        rules = replace(rules, words=replace(rules.words, step=window))
+    rules = replace(rules, words=replace(rules.words, step=window))
     refused = not judged.comparability.comparable and not anyway
     effect = _effect(here, there, judged, max_regression, limits, run_noise, refused=refused)
     changes = KernelChanges() if refused else kernels(first, second, judged.places, judged.scale, limits=rules.limits)

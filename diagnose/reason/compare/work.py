@@ -167,7 +167,7 @@ def kernel_mismatches(
             first, second = (share, "none") if side == "base" else ("none", share)
             yield mismatch("kernels", bucket, first, second, "noted", text)
     counts = sum(row.kernels for row in here.values()), sum(row.kernels for row in there.values())
-    if min(counts) > 0 and max(counts) / min(counts) > limits.count_factor.value:
+    if max(counts) > limits.count_factor.value * min(counts):
         text = (
             f"A step runs {counts[0]:,} kernels in base and {counts[1]:,} in new, more than {limits.count_factor.value:g} times as many: the "
             f"work is hardly the same. {lacking}"

@@ -59,7 +59,7 @@ def test_what_a_capture_does_not_tell_is_not_gone() -> None:
         for more in ([item("NCCL", "2.27.5"), item("GPUs of the machine", "8", "hardware")], [])
     )
     assert [(one.name, one.new) for one in environment(base, new)[0]] == [("NCCL", None)], "no machine loses its GPUs"
-    assert environment(base, capture(new, format="torch-json"))[0] == (), "another profiler records other versions"
+    assert environment(base, capture(new, format="nsys-sqlite"))[0] == (), "another profiler records other versions"
 
 
 def test_what_changed_in_the_job_file_with_its_lines() -> None:

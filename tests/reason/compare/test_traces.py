@@ -43,7 +43,7 @@ def test_the_two_real_captures(real: tuple[Diagnosis, Diagnosis], real_traces: P
     """Both last as long as each other, because somebody cut them so; the second does less in it, as the host launches later."""
     found = compare(*real, base_label="before", new_label="after")
     assert (found.outcome.result, found.effect.basis) == ("regression", "single step")
-    assert "1 step against 1" in found.outcome.sentence
+    assert "1 capture against 1" in found.outcome.sentence
     assert found.comparability.normalised is not None
     assert found.comparability.normalised.unit == "ns of kernel work"
     periods = [flash_period(real_traces / MFU.format(when), found.new.device) for when in ("before", "after")]

@@ -74,7 +74,7 @@ WHY: dict[Why, str] = {
     "dependency_stalled": "wait, cause unknown",
     "step_end": "no compute follows",
 }
-METRIC = {"step_time": "step time", "kernels": "launches"}
+METRIC = {"step_time": "{window} time", "kernels": "launches"}
 
 COMPUTE = "compute:"
 
@@ -103,7 +103,7 @@ def look(category: str) -> Look:
 def metric(name: str, window: Window = "step") -> str:
     """What a metric is called; `window`: what times are of."""
     if name in METRIC:
-        return METRIC[name].replace("step", "iteration" if window == "iteration" else "step")
+        return METRIC[name].format(window=window)
     if name in _LOOKS or name.startswith(COMPUTE):
         return look(name).label
     if name.startswith("bucket:"):
