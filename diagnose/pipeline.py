@@ -311,10 +311,7 @@ def _diagnosis_or_error(found: Inputs, outcomes: Mapping[int, Measured | InputEr
 
 
 def _check_there(found: Inputs) -> None:
-    """Raise MissingInputError for a path that does not exist, before any work is done for the others.
-
-    Those alone would pass for the whole.
-    """
+    """Raise MissingInputError for a path that does not exist, before work is done for the others, which alone would pass for the whole."""
     for path in found.paths:
         try:
             there = str(path) == STDIN or Path(path).exists() or Path(path).is_symlink()
@@ -357,9 +354,8 @@ _RANK = re.compile(r"(?<![a-z])(?<!local[-_.])rank[-_.=]?(\d{1,6})(?!\d)", re.IG
 
 
 def _named_by_files(measured: Sequence[Measured], paths: Sequence[str | Path]) -> list[Measured]:
-    """Inputs whose trace does not tell the rank, under the rank in the file's name, or else in that of its folder (rank_3.sqlite).
-
-    Only where all of them have one of their own there: a name with the rank on its host comes back on the next host.
+    """Inputs whose trace does not tell the rank, under the one in the file's or else its folder's name (rank_3.sqlite), where all of them
+    have one of their own there: a name with the rank on its host comes back on the next host.
     """
     untold = {place: Path(paths[place]) for place, one in enumerate(measured) if [rank.source for rank in one.ranks] == ["assigned"]}
     spelt = {place: _RANK.findall(path.name) or _RANK.findall(path.parent.name) for place, path in untold.items()}
@@ -395,9 +391,8 @@ def _with_inputs_left_out(ledger: Ledger, refused: Sequence[tuple[str | Path, In
 
 
 def with_distinct_ranks(measured: Sequence[Measured]) -> list[Measured]:
-    """Inputs whose ranks do not collide: a rank that is taken, or only assigned, gets the next free number.
-
-    What a trace tells goes before what was assigned, and the first to say so keeps its number before another that says the same gets one.
+    """Inputs whose ranks do not collide: a rank that is taken (by the first that a trace tells), or only assigned, gets the next free
+    number.
     """
     taken: set[int] = set()
     claims = [(place, rank) for place, one in enumerate(measured) for rank in one.ranks]

@@ -47,10 +47,7 @@ Buckets: TypeAlias = Mapping[str, BucketSpec]  # in the order of the vocabulary
 
 
 def load_buckets(data: bytes | None = None) -> Buckets:
-    """The buckets in a file's bytes (those of the program's own file by default).
-
-    Raises RuleFileError, also where one that measures go by is missing.
-    """
+    """The buckets in a file's bytes (by default the program's own). Raises RuleFileError, also where one that measures go by is missing."""
     with checked(FILE, effect="No trace can be classified.", next_step="Correct the file; the comment at its top explains the fields."):
         found = converted(packaged(FILE) if data is None else data, dict[str, BucketSpec])
         problems = [f"the bucket {name} is missing, which measures go by" for name in METHOD_BUCKETS if name not in found]

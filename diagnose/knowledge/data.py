@@ -1,7 +1,4 @@
-"""Reads the small files of `trace_rules/` that hold one table each.
-
-Bytes of the packaged file, its content in a type, and one error for whatever is wrong with it.
-"""
+"""Reads the small files of `trace_rules/` that hold one table each: bytes, content in a type, and one error for whatever is wrong."""
 
 from __future__ import annotations
 

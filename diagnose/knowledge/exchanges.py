@@ -49,10 +49,7 @@ def operation_of(names: ExchangeNames, kind: str, collective: str | None, kernel
 
 
 def bus_factor(shape: Shape, members: int) -> float | None:
-    """Bus bandwidth over algorithm bandwidth, as NCCL's own tests count them (nccl-tests, doc/PERFORMANCE.md).
-
-    None where no bandwidth is claimed.
-    """
+    """Bus bandwidth over algorithm bandwidth, as nccl-tests count them (doc/PERFORMANCE.md); None where no bandwidth is claimed."""
     if members < 2:
         return None
     if shape == "all_reduce":

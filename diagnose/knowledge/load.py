@@ -18,9 +18,8 @@ from diagnose.knowledge.taxonomy import HostRules, Taxonomy, load_host_rules, lo
 
 
 class Knowledge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All rules in use: facts, rules and fixes; what kernels, ranges, host calls and exchanges are; names that prove a feature.
-
-    What may be told of the environment.
+    """All rules in use: facts, rules and fixes; what kernels, ranges, host calls and exchanges are; what proves a feature; what may be told
+    of the environment.
     """
 
     rulebook: Rulebook
@@ -38,10 +37,7 @@ class Knowledge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def load_knowledge(rules: Sequence[Path] = ()) -> Knowledge:
-    """The built-in knowledge with the user's own at `rules`: folders and files of rules, fixes and buckets.
-
-    Of some tables a folder may hold its own. Raises RuleFileError.
-    """
+    """The built-in knowledge with the user's own at `rules`: folders (of some tables with their own) and files. Raises RuleFileError."""
     rulebook = load_rulebook(rules)
     return Knowledge(
         rulebook=rulebook,

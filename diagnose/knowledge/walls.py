@@ -29,9 +29,8 @@ class Clause(Strict, frozen=True, kw_only=True):
 
 
 class Floor(Clause, frozen=True, kw_only=True):
-    """A capture that holds too little for a verdict.
-
-    Without `advice` too little for any finding but those on the capture and the job file. `finding`: the rule that says the same.
+    """A capture that holds too little for a verdict; without `advice` for any finding but on capture and job file. `finding`: the rule that
+    says so.
     """
 
     advice: bool = True
@@ -53,10 +52,7 @@ class TopicSpec(Strict, frozen=True, kw_only=True):
 
 
 class WallSpec(TopicSpec, frozen=True, kw_only=True):
-    """One wall: an expression for its bound, the bound's named parts, and what is shown beside.
-
-    The fields are explained in the YAML file.
-    """
+    """One wall: an expression for its bound, the bound's named parts, and what is shown beside. walls.yaml explains the fields."""
 
     meaning: str
     says: tuple[Lead, ...]
@@ -81,9 +77,7 @@ class CertaintyRule(Strict, frozen=True, kw_only=True):
 
 
 class Walls(Strict, frozen=True, kw_only=True):
-    """walls.yaml.
-
-    The walls in order, what stands where a wall does in rules about the capture, when a wall is to be attacked, and how the verdict is
+    """walls.yaml: the walls in order, what stands for a wall in rules about the capture, when one is to be attacked, how the verdict is
     said.
     """
 

@@ -1,7 +1,4 @@
-"""Foreign files in, a Trace out: one module per format, and `conform` as the only gate.
-
-The folder is called like what people do with it, so it can be called: `diagnose.load("run.sqlite")` reads one trace.
-"""
+"""Foreign files in, a Trace out: one module per format, and `conform` as the only gate. `diagnose.load("run.sqlite")` reads one trace."""
 
 from __future__ import annotations
 

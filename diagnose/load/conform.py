@@ -72,9 +72,8 @@ def typed(frame: pl.DataFrame, schema: str) -> pl.DataFrame:
 
 
 def _check(raw: RawTable, ledger: Ledger, *, devices_known: bool) -> tuple[pl.DataFrame, Ledger]:
-    """Rows with usable times and, of device operations where others tell theirs, a device; the rest is counted.
-
-    Open ranges keep their null end.
+    """Rows with usable times (open ranges keep their null end) and, of device operations where others tell theirs, a device; the rest is
+    counted.
     """
     frame = typed(raw.frame, raw.schema)
     if raw.schema in (*_SPANS, *_MOMENTS):
@@ -113,10 +112,8 @@ def _stray(frame: pl.DataFrame, schema: str) -> pl.Series:
 
 
 def _endless(frame: pl.DataFrame) -> pl.Series:
-    """Which rows have an end that can't be one.
-
-    They would last beyond the last start by more than all starts lie apart, and others began on their stream meanwhile, which runs one
-    after the other. Nodes of graphs may run beside each other.
+    """Which rows have an end that can't be one: beyond the last start by more than all starts lie apart, and others began on their stream
+    meanwhile, which runs one after the other (nodes of graphs aside).
     """
     first, last = frame["start"].min(), frame["start"].max()
     if not isinstance(first, int) or not isinstance(last, int):
@@ -163,9 +160,8 @@ def _within(ranges: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
 
 
 def _provenance(raw: RawTrace, ops: pl.DataFrame, origin: int) -> Provenance:
-    """With times from the capture's start, and of the profiler's own spans those while the GPU is at work.
-
-    What it does before the first and after the last device operation (start-up, flush) perturbs nothing that is measured.
+    """With times from the capture's start, and of the profiler's own spans those while the GPU is at work: what it does before and after
+    (start-up, flush) perturbs nothing that is measured.
     """
     told = replace(raw.provenance, origin_ns=origin)
     if raw.overhead is None:
@@ -190,10 +186,7 @@ def _relative(frame: pl.DataFrame, schema: str, origin: int) -> pl.DataFrame:
 
 
 def conform(raw: RawTrace) -> Trace:
-    """Check, count, type and order everything that a reader found.
-
-    Raises InputError when no device operation is left: such a trace holds no GPU work to diagnose.
-    """
+    """Check, count, type and order everything that a reader found. Raises InputError when no device operation is left."""
     ledger = raw.ledger
     parts: dict[str, list[pl.DataFrame]] = {schema: [] for schema in SCHEMAS}
     operations = [table.frame for table in raw.tables if table.schema == "ops" and "device" in table.frame.columns]

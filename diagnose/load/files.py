@@ -1,7 +1,4 @@
-"""What a reader of one profiler format is, the first bytes by which it recognises its inputs, and what an input is that no reader takes.
-
-Nothing is parsed here.
-"""
+"""What a reader of one profiler format is, by which first bytes it recognises its inputs, and what an input is that no reader takes."""
 
 from __future__ import annotations
 

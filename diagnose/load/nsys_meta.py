@@ -61,10 +61,7 @@ def versions(source: Source) -> tuple[str | None, str | None, dict[str, str]]:
 
 
 def clock(source: Source, settings: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """The unix time (ns) of the file's clock at 0, and the capture's duration (ns); None where the export does not tell.
-
-    With --ts-normalize the exporter's shift is the session's start, and zero is 1970.
-    """
+    """The unix time (ns) of the file's clock at 0 (1970 with --ts-normalize), and the capture's duration (ns); None where not told."""
     start = next((value for row in source.small("TARGET_INFO_SESSION_START_TIME") if (value := whole(row.get("utcEpochNs")))), None)
     shift = settings.get("EXPORT_CONFIG_TIME_SHIFT", "0")
     moved = int(shift) if re.fullmatch(r"-?\d{1,19}", shift) else 0
@@ -118,9 +115,8 @@ def pid_of(process: int) -> int:
 
 
 def _from_environment(source: Source, processes: Sequence[int]) -> tuple[int, int] | None:
-    """(rank, world size) where the recorded environment certainly belongs to the one process with GPU work.
-
-    A launcher (torchrun, a shell) hands its own environment on, in which RANK or SLURM_PROCID number nodes.
+    """(rank, world size) where the recorded environment certainly belongs to the one process with GPU work: a launcher (torchrun, a shell)
+    hands its own on, in which RANK or SLURM_PROCID number nodes.
     """
     if len(processes) != 1:
         return None
@@ -312,9 +308,8 @@ _NAMING_ROWS = re.compile(r"DEVICE_DISPLAY_NAME|PROCESS_\d+:USER_NAME")
 def environment_of(
     source: Source, settings: Mapping[str, str], used: Sequence[tuple[int, int, int]], rules: EnvironmentRules
 ) -> tuple[EnvironmentItem, ...]:
-    """The items of one export. `settings` are the export's own (of `nsys_meta.versions`), `used` the (rank, process, device) with work.
-
-    The variables are those of the command that nsys started: often a launcher, which hands them on and may set others.
+    """The items of one export, with the variables of the command that nsys started (often a launcher). `settings` are the export's own (of
+    `nsys_meta.versions`), `used` the (rank, process, device) with work.
     """
     rows = [row for row, _ in gpu_rows(source, used)]
     given = _variables_by_name(source)

@@ -1,7 +1,5 @@
-"""Parquet exports of Nsight Systems (`nsys export --type parquetdir`): a folder with one file per table.
-
-The tables are those of the SQLite export; only the column types differ (ids are unsigned, shapes 32-bit), and an absent table is
-an absent file.
+"""Parquet exports of Nsight Systems (`nsys export --type parquetdir`): a folder with one file per table of the SQLite export, with other
+column types (ids are unsigned, shapes 32-bit).
 """
 
 from __future__ import annotations
@@ -138,10 +136,7 @@ _NEEDED = frozenset(
 
 
 def read(path: Path, *, rank: int | None = None, rules: EnvironmentRules | None = None) -> RawTrace:
-    """One Parquet export folder as raw tables; the arguments are those of `nsys_sqlite.read`.
-
-    Raises InputError for a folder without tables of Nsight Systems and for damaged files.
-    """
+    """One Parquet export folder as raw tables; arguments as of `nsys_sqlite.read`. Raises InputError for foreign or damaged files."""
     name = path.name
     try:
         source = _open(path, name)

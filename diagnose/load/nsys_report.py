@@ -56,10 +56,7 @@ def _is_sqlite(path: Path) -> bool:
 
 
 def find_nsys(given: Path | None) -> Path | None:
-    """The nsys to use: the one given, else the first on PATH, as an absolute path; None where there is none.
-
-    Raises InputError when the given one cannot be run.
-    """
+    """The nsys to use: the one given (InputError where it can't be run), else the first on PATH, absolute; None: there is none."""
     if given is None:
         found = shutil.which("nsys")
         return Path(found).absolute() if found else None
@@ -70,9 +67,8 @@ def find_nsys(given: Path | None) -> Path | None:
 
 
 def _run(arguments: list[str], workdir: Path, timeout_s: float) -> tuple[int, str]:
-    """Exit status and output of a program in its own process group, which is stopped as a whole when time is up.
-
-    The output goes through a file: a helper that the program leaves running would keep a pipe open.
+    """Exit status and output (through a file: a helper left running would keep a pipe open) of a program in its own process group, which is
+    stopped as a whole when time is up.
     """
     log = workdir / "nsys.log"
     process: subprocess.Popen[bytes] | None = None

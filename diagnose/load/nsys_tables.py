@@ -62,9 +62,8 @@ class Source(Protocol):
         """Column names of a table; empty when it is absent."""
 
     def rows(self, table: str, wanted: Wanted, mapper: Callable[[pl.DataFrame], T]) -> Rows[T]:
-        """`mapper` applied to slices of a table that is there, each with exactly the columns `wanted` (absent ones null).
-
-        Rows with a value of another type are left out and counted. Slices may be mapped in several threads.
+        """`mapper` applied to slices (perhaps in several threads) of a table that is there, each with exactly the columns `wanted` (absent
+        ones null). Rows with a value of another type are left out and counted.
         """
 
     def small(self, table: str) -> list[dict[str, object]]:
@@ -85,10 +84,7 @@ def shaped(frame: pl.DataFrame, wanted: Wanted) -> pl.DataFrame:
 
 
 def decoded(values: pl.Series) -> tuple[pl.Series, int]:
-    """Binary texts as String, empty ones as null, invalid UTF-8 replaced; and how many rows were invalid.
-
-    The bytes are checked: Arrow would hand invalid UTF-8 on as if it were valid.
-    """
+    """Binary texts as String, empty ones as null, invalid UTF-8 (which Arrow would hand on) replaced; and how many rows were invalid."""
     try:
         texts = values.cast(pl.String)
     except pl.exceptions.ComputeError:
@@ -297,10 +293,8 @@ _HAS_SYNC_ID = (pl.col("eventSyncId") > 0) & (pl.col("eventSyncId") < NO_VALUE)
 
 
 def _waits(frame: pl.DataFrame) -> pl.DataFrame:
-    """Synchronisations. What kind one is follows from which ids it has, not from `syncType`.
-
-    Exporters up to 2024 wrote three different numberings of syncType under one enumeration (a cudaDeviceSynchronize is 0, 1
-    or 4); with a stream, an event, both or neither, the four kinds are told apart in every version.
+    """Synchronisations. What kind one is follows from its ids (a stream, an event, both or neither), not from `syncType`, of which
+    exporters up to 2024 wrote three numberings under one enumeration (a cudaDeviceSynchronize is 0, 1 or 4).
     """
     has_stream, has_event = _some("streamId", "stream").is_not_null(), _some("eventId", "event").is_not_null()
     kind = (
@@ -403,9 +397,8 @@ def read_operations(source: Source, ledger: Ledger) -> tuple[list[Events], Ledge
 
 
 def read_others(source: Source, ledger: Ledger) -> tuple[list[Events], Ledger]:
-    """API calls, long ones of the operating system, synchronisations, stream waits and event records, and memory usage.
-
-    The last is recorded by nsys profile --cuda-memory-usage=true.
+    """API calls, long ones of the operating system, synchronisations, stream waits and event records, and memory usage (of nsys profile
+    --cuda-memory-usage=true).
     """
     kinds = source.small("ENUM_CUDA_DEV_MEM_EVENT_OPER")
     released = [row["id"] for row in kinds if "DEALLOC" in str(row.get("name", "")).upper() and isinstance(row.get("id"), int)]

@@ -285,10 +285,7 @@ def _read(source: Source, file: str, ledger: Ledger) -> tuple[_Read, Ledger]:
 def _resolved(
     source: Source, read: _Read, option: int | None, provenance: Provenance, ledger: Ledger
 ) -> tuple[RawTrace, Sequence[tuple[int, int, int]]]:
-    """All tables with ranks and name ids, and the (rank, process, device) with device work.
-
-    `read.tables` is emptied on the way: each frame is let go as soon as it is done.
-    """
+    """All tables with ranks and name ids, and the (rank, process, device) with device work. `read.tables` is emptied on the way."""
     counters = [] if read.counters is None else [read.counters]
     found = _named(source, [*read.tables, *counters], read.ranges.texts if read.ranges is not None else pl.Series([], dtype=pl.String))
     ledger = ledger.note("bad_text", STRINGS, found.bad_text)

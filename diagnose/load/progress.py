@@ -1,6 +1,5 @@
-"""How far reading is: readers tell how much of an input they have read, and who watches hears of it now and then.
-
-A process reads one input at a time, from several threads, so that there is one listener per process.
+"""How far reading is: readers tell, and the one listener of the process hears of it now and then (one input is read at a time, by several
+threads).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The table of readers, and what is asked of all.
-
-Which one takes an input, its trace, when it was captured, which inputs paths stand for.
-"""
+"""The table of readers, and what is asked of all: which one takes an input, its trace, when it was captured, what paths stand for."""
 
 from __future__ import annotations
 
@@ -50,9 +47,8 @@ def load(source: str | Path, *, rank: int | None = None, nsys: Path | None = Non
 
 
 def sniff(path: Path) -> Reader:
-    """The reader of one input, told by its first bytes.
-
-    Raises InputError for everything that no reader takes, saying what it is and what to export instead.
+    """The reader of one input, told by its first bytes. Raises InputError for what none takes, saying what it is and what to export
+    instead.
     """
     given = opening(path)
     reader = next((reader for reader in READERS if reader.recognises(given)), None)
@@ -143,9 +139,8 @@ _OF_A_JOB = re.compile(r"^\d+$|(?:rank|node|host|worker|task|proc|gpu)[-_.]?\d+"
 
 
 def _below(folder: Path) -> Inputs:
-    """The traces of a folder, or where it holds none, those of its folders if these are called like ranks or nodes of one job.
-
-    Raises InputError where there are none either; folders of other names may be different runs.
+    """The traces of a folder, or where it holds none, those of its folders if these are called like ranks or nodes of one job (others may
+    be different runs). Raises InputError where there are none either.
     """
     found = _scan(folder)
     if found.traces:
@@ -201,9 +196,8 @@ _DAMAGED = (InputError, OSError, sqlite3.Error, zlib.error, zipfile.BadZipFile, 
 
 
 def start_of(path: Path) -> int | None:
-    """Start of a capture in ns since 1970 as the trace tells it (of a folder of ranks, the earliest); None where it does not.
-
-    Never raises for what is in a file.
+    """Start of a capture in ns since 1970 as the trace tells it (of a folder of ranks, the earliest); None where not. Never raises for
+    content.
     """
     try:
         if path.is_dir() and not is_parquet_folder(path):

@@ -1,7 +1,4 @@
-"""What a trainer's log tells (trace_rules/trainer_logs.yaml).
-
-How many tokens a step trains on, how long it takes without a profiler, and how much memory it held.
-"""
+"""What a trainer's log tells (trace_rules/trainer_logs.yaml): tokens of a step, its length without a profiler, memory that it held."""
 
 from __future__ import annotations
 

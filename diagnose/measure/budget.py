@@ -323,9 +323,8 @@ def _last_compute(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _meanings() -> pl.DataFrame:
-    """code, why: the host's causes and stalls, step_end (no producer, and no compute follows in the step), blocking by role.
-
-    Compute cannot hold up compute while nothing computes; should a piece ever say so, it is not known what compute waited for.
+    """code, why: the host's causes and stalls, step_end (no producer, no compute follows in the step), blocking by role (of compute:
+    unknown).
     """
     causes: list[Why] = [OF_CAUSE.get(cause, "dependency_stalled") for cause in CAUSES]
     roles: list[Why] = ["dependency_stalled", "transport", "packing", "copy"]  # in the order of the roles in `device_work`
@@ -368,10 +367,7 @@ class CommunicationTimes(Struct, frozen=True, kw_only=True):
 
 
 def by_kind(ran: Concurrency, inside: pl.DataFrame, windows: pl.DataFrame, classes: pl.DataFrame, blocking: pl.DataFrame) -> pl.DataFrame:
-    """The frame of `CommunicationTimes`.
-
-    `inside`: the operations in the steps, with index and class_id; `blocking`: the frame of `Causes`.
-    """
+    """The frame of `CommunicationTimes`. `inside`: the operations in the steps, with index and class_id; `blocking`: of `Causes`."""
     keys = ["index", "kind", "backend"]
     transport = classes.filter(pl.col("role") == "transport").select(
         "class_id", pl.col("kind").fill_null("other"), pl.col("backend").fill_null("other")

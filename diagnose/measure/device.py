@@ -202,9 +202,8 @@ class Recorded(Struct, frozen=True, kw_only=True):
 
 
 class DeviceMeasure(Struct, frozen=True, kw_only=True):
-    """The measurements of one device: the results of the stages of `measure_device`. Rank and device stand here and nowhere below.
-
-    Frames with a column index have one row (or several) per step window. `counts`: figures that only facts use, one row per window.
+    """The measurements of one device: the results of the stages of `measure_device`. Rank and device stand here and nowhere below. Frames
+    with a column index have one row (or several) per step window. `counts`: figures that only facts use, one row per window.
     """
 
     rank: int

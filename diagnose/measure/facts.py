@@ -51,9 +51,8 @@ FRAMEWORKS = ("megatron", "fsdp")  # what is built on the second shows the first
 
 
 def program_facts(trace: Trace, devices: Sequence[DeviceMeasure], features: Features) -> dict[str, FactValue]:
-    """What kind of program one input is: rules and fixes of another kind are left out.
-
-    Lines of Python say little about training: hooks have such names too.
+    """What kind of program one input is: rules and fixes of another kind are left out. Lines of Python say little: hooks have such names
+    too.
     """
     names = texts_of(trace)
     details = pl.concat([one.usage.details.cast({"bucket": pl.String, "phase": pl.String}) for one in devices])
@@ -460,9 +459,8 @@ LARGE_BYTES = 1 << 20  # what moves less is held up by latency, not by links; th
 
 
 def _bus_bytes(one: DeviceMeasure) -> int | None:
-    """Bytes a second of large collectives in the steps, as nccl-tests count a bus bandwidth, with their waiting for other ranks.
-
-    None where none ran whose size and number of ranks are recorded.
+    """Bytes a second of large collectives in the steps, as nccl-tests count a bus bandwidth, waiting included; None where none tells its
+    size.
     """
     instances = one.exchanges.instances
     factors = pl.Series("factor", [bus_factor(lane.shape, lane.size or 0) for lane in one.exchanges.lanes], dtype=pl.Float64)
@@ -497,9 +495,8 @@ _STATISTICS_BYTES = 65_536
 
 
 def _statistics_share(one: DeviceMeasure) -> float | None:
-    """Share of the time of transport of an unknown group in all-reduces of statistics; None where none of it ran in the steps.
-
-    Such are small; where sizes are not recorded, the optimizer launches them: gradients are reduced before it begins.
+    """Share of the time of transport of an unknown group in all-reduces of statistics: small ones, or of unknown size and launched by the
+    optimizer, before which gradients are reduced. None where none of it ran in the steps.
     """
     small = pl.coalesce(pl.col("bytes") <= _STATISTICS_BYTES, pl.col("phase") == OPTIMIZER).fill_null(value=False)
     statistics = one.exchanges.in_steps("other", ("all_reduce",)).filter(small)

@@ -292,10 +292,7 @@ def residency(shapes: pl.DataFrame, limit: Limits) -> pl.DataFrame:
 
 
 class SmOccupancy(Struct, frozen=True, kw_only=True):
-    """`record` for the document, and `fills`: fill by bucket, "" for all compute kernels.
-
-    Nothing where device limits or shapes are unknown.
-    """
+    """`record` for the document, and `fills`: fill by bucket, "" for all compute kernels. Nothing where limits or shapes are unknown."""
 
     record: Occupancy | None = None
     fills: Mapping[str, float | None] = field(default_factory=dict)
@@ -329,9 +326,8 @@ _PARTS = 1_000_000  # of all SMs: whole numbers, so that what is added and taken
 
 
 def _filled(shapes: pl.DataFrame, ran: pl.DataFrame) -> float | None:
-    """Share of SM time, while any of these kernels runs, in which an SM has a block: kernels at once add up, to all SMs at most.
-
-    `ran`: the kernels of these shapes, in order of start. Null where no fill is known.
+    """Share of SM time, while any of these kernels runs, in which an SM has a block: kernels at once add up, to all SMs at most. None: not
+    known. `ran`: the kernels of these shapes, in order of start.
     """
     if ran.select((pl.col("start") >= pl.col("end").cum_max().shift(1)).all()).item():
         return _mean(shapes, "fill")
@@ -446,11 +442,8 @@ _BESIDE_SOFTMAX = 8  # at most so many kernels lie between a softmax and either 
 
 
 def unfused_attention(inside: pl.DataFrame) -> pl.Series:
-    """Which operations compute attention step by step.
-
-    Those whose ranges say so, and softmax between two products on its stream with what lies between.
-
-    `inside`: operations in the steps in order of start.
+    """Which operations compute attention step by step: those whose ranges say so, and softmax between two products on its stream with what
+    lies between. `inside`: operations in the steps in order of start.
     """
     operation, bucket = pl.col("operation"), pl.col("bucket")
     rows = inside.select(

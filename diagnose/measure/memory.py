@@ -118,9 +118,8 @@ def _lengths(spans: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _spans(repeated: pl.DataFrame, work: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
-    """index, start, end: when any of the operations ran, and the gaps that they end; disjoint.
-
-    Waiting before a repetition for transport that is not its own (the gradient from the next stage) is left out: it would be there without.
+    """index, start, end: when any of the operations ran, and the gaps that they end, but for waiting for other transport (a gradient from
+    the next stage, which would come as late without); disjoint.
     """
     again = pl.col("op").is_in(repeated["op"].implode())
     compute = work.filter(pl.col("role") == "compute").sort("index", "start", "op").with_columns(again.alias("again"))
@@ -150,9 +149,8 @@ def _light(work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _followed(marked: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """`marked` with the compute after it on its stream, as far as all kernels follow each other as they do in a first forward.
-
-    Ranges lose some kernels of a repetition to backward: those that a compiled or a custom node launches beside its operators.
+    """`marked` with the compute after it on its stream, as far as kernels follow each other as in a first forward: a compiled or a custom
+    node launches some beside its operators, which ranges lose to backward.
     """
     order = work.filter(pl.col("role").is_in(["compute", "packing"])).sort("index", "stream", "start", "op")
     place = ["index", "stream"]
@@ -227,9 +225,8 @@ def _plausible(compute: pl.DataFrame, families: pl.DataFrame) -> pl.DataFrame:
 
 
 def _extra_attention(units: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Time of forward attention beyond one kernel per backward one of the same part: at least that is repeated; 0 below REPEATED.
-
-    In a step with more than SENSIBLE, forward passes ran for themselves (an evaluation), which repeat nothing.
+    """Time of forward attention beyond one kernel per backward one of the same part, which is repeated at least; 0 below REPEATED, and
+    above SENSIBLE, where forward passes ran for themselves (an evaluation).
     """
     keys = ["index", "bucket"]
     attention = units.filter(pl.col("operation") == "attention")
@@ -245,9 +242,8 @@ def _extra_attention(units: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame
 
 
 def _second_times(units: pl.DataFrame) -> pl.DataFrame:
-    """The forward units that run a second time: backward takes the last forward that is left before it.
-
-    Where only some layers are repeated, backward takes first forwards as well; those stand in one run with others that are left over.
+    """The forward units that run a second time: backward takes the last forward left before it; first ones that it takes too, where only
+    some layers are repeated, stand in one run with others that are left over.
     """
     turn = (pl.col("ahead") != pl.col("ahead").shift(1)).fill_null(value=True)
     key = ["index", *_FAMILY]
@@ -306,9 +302,8 @@ _BACK, _FIRST, _SECOND = 0, 1, 2
 
 
 def stretches(names: Sequence[int], signs: Sequence[int | None]) -> list[tuple[int, int]]:
-    """First and last place of each stretch that runs again, in the order of the kernels `names` on one stream.
-
-    `signs`: what a kernel is known as: 0 of the backward, 1 of a first forward, 2 of a repeated one; None for all others.
+    """First and last place of each stretch that runs again, in the order of the kernels `names` on one stream. `signs`: what a kernel is
+    known as: 0 of the backward, 1 of a first forward, 2 of a repeated one; None for all others.
     """
     follows: set[tuple[int, int]] = set()
     last: int | None = None

@@ -35,10 +35,7 @@ _Row = tuple[int, int, str, int]  # an operation: start, end, sort, index of its
 
 
 def moe_layer(inside: pl.DataFrame, classes: pl.DataFrame) -> tuple[LayerPass, ...]:
-    """The passes of one device by phase; none where no experts ran.
-
-    `inside`: operations in steps, with index; `classes`: class_id, kind.
-    """
+    """The passes of one device by phase; none where no experts ran. `inside`: operations in steps, with index; `classes`: their kinds."""
     expert = classes.filter(pl.col("kind").is_null() | (pl.col("kind") == "expert"))["class_id"].implode()
     sort = (
         pl.when(pl.col("bucket") == EXPERT_GEMM)

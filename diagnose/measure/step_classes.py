@@ -186,9 +186,8 @@ def _enclosing(
 
 
 def _launched_in(spans: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """index, ns: how long the operations of each step take (as a sum); inside, n: the same of those launched inside `spans`, and how many.
-
-    `spans` are disjoint and sorted.
+    """index, ns: how long the operations of each step take (as a sum); inside, n: those launched inside `spans` (disjoint, sorted), and how
+    many.
     """
     place = spans["start"].search_sorted(work["call_start"], side="right").cast(pl.Int64) - 1
     within = (place >= 0) & (work["call_start"] < spans["end"].gather(place.clip(0, None)))

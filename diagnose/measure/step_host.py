@@ -21,10 +21,7 @@ def median_step(windows: pl.DataFrame) -> tuple[int, int, int]:
 
 
 def step_ranges(trace: Trace, rank: int, windows: pl.DataFrame) -> pl.DataFrame:
-    """The ranges of a rank's threads that the step to be drawn can show.
-
-    Those within it, and within its length before it, the longest WHOLE twice over.
-    """
+    """The ranges of a rank's threads that the step to be drawn can show: within it, or its length before, the longest WHOLE twice over."""
     _, start, end = median_step(windows)
     own = (pl.col("rank") == rank) & pl.col("thread").is_not_null() & ~pl.col("kind").is_in(["gpu_annotation", "frame"])
     found = trace.ranges.filter(own & (pl.col("end") > 2 * start - end) & (pl.col("start") < end))
@@ -32,11 +29,8 @@ def step_ranges(trace: Trace, rank: int, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def host_columns(ops: pl.DataFrame, ranges: pl.DataFrame, window: tuple[int, int], trace: Trace, rank: int) -> HostColumns | None:
-    """Calls and ranges for `ops` (call_start, issued, thread of each operation in the document's order).
-
-    None where the trace holds neither.
-
-    Times are those of the trace, not cut at the step's edges: a call that launched the step's first operation began before it.
+    """Calls and ranges for `ops` (call_start, issued, thread of each operation in the document's order), not cut at the step's edges: a
+    call that launched its first operation began before it. None where the trace holds neither.
     """
     start, end = window
     launches = ops.select("thread", pl.col("call_start").alias("start"), pl.col("issued").alias("end")).with_row_index("place")

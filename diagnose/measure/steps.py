@@ -104,9 +104,8 @@ def find_steps(
 
 
 def _whole_first(work: pl.DataFrame, proposals: list[Anchored]) -> list[Anchored]:
-    """The proposals, best first: one whose only window holds but a piece of another's steps goes behind it.
-
-    So it is where the capture ended soon after the first range that it recorded had begun on the device, steps behind the host.
+    """The proposals, best first: one whose only window holds but a piece of another's steps goes behind it (the capture ended soon after
+    the first range that it recorded had begun on the device, steps behind the host).
     """
     best, *others = proposals
     if not others or best.windows.height > 1:
@@ -148,9 +147,8 @@ def _compare(best: Anchored, other: Anchored) -> CrossCheck:
 
 
 def _windows_from_starts(starts: pl.DataFrame, last_end: int, own_ends: Mapping[int, int] | None = None) -> pl.DataFrame:
-    """Windows that begin at `starts` (index, start; in order) and end where the next begins; the last ends at `last_end`.
-
-    Those in `own_ends` (by index) end there, or where the next begins if that is earlier.
+    """Windows that begin at `starts` (index, start; in order) and end where the next begins, or before that at their own of `own_ends` (by
+    index); the last ends at `last_end`.
     """
     following = pl.col("start").shift(-1).fill_null(last_end)
     own = pl.col("index").replace_strict(own_ends or {}, default=None, return_dtype=pl.Int64)
@@ -268,9 +266,8 @@ def _is_open(ranges: pl.DataFrame, trace: Trace) -> bool:
 
 
 def _begins(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """Per range (range_start, number): when its first operation began, and its last ended.
-
-    What began before the compute of the ranges before was done is a prefetch: it belongs to this step but does not begin it.
+    """Per range (range_start, number): when its first operation began, and its last ended. What began before the compute of the ranges
+    before was done is a prefetch, which does not begin the step that it belongs to.
     """
     computing = (pl.col("role") == "compute") & (pl.col("kind") == "kernel")
     reach = inside.group_by("range_start").agg(pl.col("end").filter(computing).max().alias("reach")).sort("range_start")

@@ -63,10 +63,7 @@ def check(job: Job, book: Rulebook, tool: Tool, platform: str | None = None) -> 
 
 
 def _concerns(spec: CheckSpec, own: JobFormat, book: Rulebook) -> bool:
-    """Whether a check speaks of a format's framework.
-
-    By its name, else by settings that this framework has, of which it needs every one.
-    """
+    """Whether a check speaks of a format's framework: by its name, else by settings that it has, of which it needs every one."""
     if spec.frameworks or spec.when is None:
         return not spec.frameworks or bool(set(spec.frameworks) & set(own.frameworks))
     if set(own.frameworks) & set(book.job.formats[PLAIN].frameworks):
@@ -186,9 +183,8 @@ def _key_of(name: str, context: Context) -> str:
 
 
 def _of_fixes(context: Context, stated: Context, told: Sequence[Sequence[str]]) -> Iterator[CheckResult]:
-    """Conflicts of switches that are on, unless one of `told` (the settings that a fired check read) covers them.
-
-    Of other fixes, and of needs, only what has an outcome: the rest speaks of the fix's own changes, or of when it is worth while.
+    """Conflicts of switches that are on, unless one of `told` (the settings that a fired check read) covers them; of other fixes, and of
+    needs, only what has an outcome: the rest speaks of the fix's own changes, or of when it is worth while.
     """
     reader, certain = FixReader(context=context), FixReader(context=stated)
     seen: set[str] = set()

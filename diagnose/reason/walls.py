@@ -72,10 +72,7 @@ def verdict(
     findings: Sequence[Finding] = (),
     typical_step_ns: int | None = None,
 ) -> Verdict:
-    """Where the step goes, what to attack first and its cause among the findings, the runner-up, one sentence, and how certain it is.
-
-    `typical_step_ns`: the typical step's length.
-    """
+    """Where the step goes, what to attack first and its cause among the findings, the runner-up, one sentence, and how certain it is."""
     context = make_context(facts, job, rulebook)
     little = [clause for clause in rulebook.walls.floor if context.holds(clause.when)]
     hidden = context.holds(rulebook.walls.hidden) is True
@@ -133,10 +130,7 @@ class _Named(Struct, frozen=True, kw_only=True):
 
 
 def _named(walls: Sequence[WallBound], context: Context) -> _Named:
-    """The wall with the largest share.
-
-    Of the contenders the largest from the target's share on, otherwise the wall that is none, if it ran.
-    """
+    """The walls by share: of the contenders the largest from the target's share on, otherwise the wall that is none, if it ran."""
     rules, step = context.rulebook.walls, context.values.get("step_ns")
     by_wall = {bound.wall: bound for bound in walls}
     shares = {wall: _share(known(bound), step) or 0.0 for wall, bound in by_wall.items()}

@@ -86,10 +86,7 @@ def _reads(family: Family) -> str:
 
 
 def _by_words(left: pl.DataFrame, block: Sequence[tuple[int, Family]], reads: str, taxonomy: Taxonomy) -> pl.DataFrame:
-    """The rows of `left` (row, kind, words, spaces) that a family of the block names by the words of the function or of its namespaces.
-
-    Row, family. A family may ask for both.
-    """
+    """The rows of `left` (row, kind, words, spaces) that a family names by the words of the function or of its namespaces: row, family."""
     read = left.filter(pl.col("kind") == "kernel").select("row", pl.col(reads).alias("words"), "spaces")
     texts = read.select("words", "spaces").unique().drop_nulls()
     lines = taxonomy.lines(*(family.words or family.namespaces for _, family in block))
@@ -318,10 +315,7 @@ def classify(trace: Trace, launches: Launches, taxonomy: Taxonomy, absent: froze
 
 
 def _numbered(case: pl.Series, verdicts: Sequence[Verdict], changed: pl.DataFrame, buckets: Buckets) -> tuple[pl.Series, pl.DataFrame]:
-    """The number of each operation's verdict, and the distinct verdicts.
-
-    `changed`: rows of ops with the choice of their neighbours (row, choice).
-    """
+    """The number of each operation's verdict, and the distinct verdicts. `changed`: row of ops, choice of its neighbours."""
     said = changed.with_columns(case.gather(changed["row"]).alias("case"))
     cases = said.select("case", "choice").unique(maintain_order=True).with_row_index("extra")
     meant = chosen(buckets)[cases["choice"]].select("bucket", "kind", "rule").rows()

@@ -110,10 +110,7 @@ def normalised(names: pl.Series) -> pl.Series:
 
 
 def _spaced(text: pl.Expr) -> pl.Expr:
-    """A text as words in small letters, a blank before and after each.
-
-    Camel case and snake case are taken apart, sizes, versions and serial numbers left out.
-    """
+    """A text as words in small letters, a blank before and after each: cases taken apart, sizes, versions and numbers left out."""
     return (
         text.str.replace_all("MoE", "Moe")
         .str.replace_all("RoPE", "Rope")
@@ -185,10 +182,7 @@ def words_of(names: pl.Series, taxonomy: Taxonomy) -> pl.Series:
 
 
 def _template(name: pl.Expr) -> pl.Expr:
-    """The identifiers of a name's template arguments, without their namespaces and without what stands in parentheses.
-
-    A lambda has no name but that of the function that holds it.
-    """
+    """The identifiers of a name's template arguments, without namespaces and what stands in parentheses (a lambda has no own name)."""
     text = name.str.replace(r"^[^<]*", "").str.slice(0, LONGEST)
     for _ in range(_NESTED):
         text = text.str.replace_all(r"\([^()]*\)", "")

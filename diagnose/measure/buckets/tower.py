@@ -88,10 +88,7 @@ def _towers(line: Line) -> pl.Series:
 
 
 def _apart(line: Line) -> bool:
-    """Whether the layers of experts hold no LayerNorm, where the decoder's norm has no kernel of its own (an unfused one).
-
-    In a decoder that has it, it stands between the experts of two layers most of the time.
-    """
+    """Whether experts' layers hold no LayerNorm (one stands between most else), where the decoder's norm has no kernel of its own."""
     known = line.known(line.rows, "layer_norm")
     layers = known.with_columns((is_sign("sign", Sign.EXPERT, Sign.ROUTER) | pl.col("first")).cum_sum().alias("run"))
     experts = layers.filter(is_sign("sign", Sign.EXPERT, Sign.ROUTER))

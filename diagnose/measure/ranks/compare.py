@@ -84,10 +84,7 @@ def _collectives(member: Member) -> dict[str, int]:
 def problems(
     members: Sequence[Member], world: int | None, claimed: Mapping[int, int], every: Sequence[Transfers]
 ) -> tuple[RankProblem, ...]:
-    """Ranks of other runs, missing, given twice, or with other steps.
-
-    `claimed`: how many inputs said to be that rank, before they were told apart.
-    """
+    """Ranks of other runs, missing, given twice, or with other steps. `claimed`: how many inputs said to be that rank at first."""
     captured = sorted({member.rank.rank for member in members})
     found = _runs(members, every)
     twice = tuple(rank for rank, number in sorted(claimed.items()) if number > 1)
@@ -172,12 +169,8 @@ def _uneven(members: Sequence[Member]) -> list[RankProblem]:
 
 
 def skews(members: Sequence[Member], groups: Mapping[int, str], clocks: Clocks) -> tuple[dict[int, int], tuple[StartSkew, ...]]:
-    """By a member's place, how much later than the middle of its like group its capture's first step begins.
-
-    And those whose windows end together all the same.
-
-    Only members whose clocks are aligned with each other, and whose start is known, are compared; the first step that all of them show
-    counts, warm-up or not.
+    """By a member's place, how much later than the middle of its like group its capture's first step begins (of the steps that all of them
+    show, warm-up or not; only where clocks are aligned and the start is known); and those whose windows end together all the same.
     """
     pools: dict[tuple[str, int], list[Member]] = defaultdict(list)
     for member in members:

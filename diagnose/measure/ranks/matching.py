@@ -71,9 +71,8 @@ def fit(reference: Course, other: Course, *, limit: int = LOOSE_NS, thorough: bo
 
 
 def fit_by_clock(reference: Course, other: Course, *, ahead: int, limit: int = FIRM_NS) -> Fit | None:
-    """The shift at which both end together by clocks of which the other's is `ahead` by so much; None: none within `limit` (ns) of that.
-
-    Here `scatter` is the distance from it (p90).
+    """The shift at which both end together by clocks of which the other's is `ahead` by so much, with the distance from that (p90) as
+    `scatter`; None: none within `limit` (ns) of it.
     """
     if not reference.ends or not other.ends:
         return None
@@ -405,9 +404,8 @@ def _of_common_instances(spans: Mapping[int, tuple[int, int]]) -> list[int]:
 
 
 def _beside_a_mate(parts: Sequence[MemberLane], courses: Sequence[Course], fits: Mapping[int, Fit], place: int) -> Fit | None:
-    """The shift of one member's sequence by another's that is known, where both share a clock and end together by it; None otherwise.
-
-    Steps that are alike fit each other at any shift by whole steps, and captures that begin at different ones number them differently.
+    """The shift of one member's sequence by another's that is known, where both share a clock and end together by it; None otherwise. Steps
+    that are alike fit at any shift by whole steps, and captures may number them differently.
     """
     mate = next((other for other in fits if share_clock(parts[other].member, parts[place].member)), None)
     if mate is None:
@@ -567,9 +565,8 @@ def _differences(
 
 
 def _agreed(by_group: Sequence[list[int]]) -> list[int]:
-    """Differences of two clocks; where all together scatter too much for two clocks, those of the groups that agree, if most do.
-
-    In the others a member ends later than the rest, always by as much: its own part of the exchange is slow.
+    """Differences of two clocks; where all together scatter too much for two clocks, those of the groups that agree, if most do: in the
+    others a member always ends later than the rest, its own part of the exchange being slow.
     """
     every = pl.Series([value for own in by_group for value in own], dtype=pl.Int64)
     low, high = (int((every - integer_median(every.to_list())).quantile(share, "nearest") or 0) for share in (0.05, 0.95))

@@ -67,10 +67,8 @@ class Transfers(Struct, frozen=True, kw_only=True, dict=True):
 
 
 def split_exchanges(group: Matched, ahead: Sequence[int] | None = None) -> Transfers:
-    """Split every instance of a group.
-
-    `ahead`: by how much each member's clock is, where members do not end together: then each one's transfer is what it takes once the last
-    has come.
+    """Split every instance of a group. `ahead`: by how much each member's clock is, where members do not end together: then each one's
+    transfer is what it takes once the last has come.
     """
     duration = pl.col("end") - pl.col("start")
     rows = group.instances.with_columns(duration.alias("duration"), duration.min().over("ordinal").alias("transfer"))
@@ -274,9 +272,8 @@ def _own_times(
     *,
     matched: bool,
 ) -> OwnTimes:
-    """`waited`, `moved`, `stalling`: waiting, transfer, and what of it compute was stalled on (ns), by member's place and step.
-
-    `shared`: by step; all are where none is.
+    """`waited`, `moved`, `stalling`: waiting, transfer, and what of it compute was stalled on (ns), by member's place and step; `shared`:
+    which steps are (by step; default: all).
     """
     steps = [step.index or 0 for step in member.steps]
     wait = tuple(waited.get((member.place, step), 0) for step in steps)

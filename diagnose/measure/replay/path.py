@@ -20,10 +20,7 @@ class Times(Struct, frozen=True, kw_only=True):
 
 
 def replay(graph: Graph) -> Times:
-    """When every node begins and ends: once all that it waits for is there and its own delay has passed.
-
-    A node without edges begins when it was seen to.
-    """
+    """When every node begins and ends: once all that it waits for is there and its delay has passed; without edges when it was seen to."""
     return graph.once("times", lambda: _times(graph))
 
 
@@ -101,10 +98,8 @@ _AT_ONCE = 1 << 16  # rows that are taken out of their columns at a time
 
 
 def step_times(graph: Graph, times: Times) -> pl.DataFrame:
-    """The kept steps after a replay: index, start, end (ns).
-
-    A step goes on until what it computes is done, as it did when it was measured: what opens the next one may stand on another stream, and
-    nothing need hold it there.
+    """The kept steps after a replay: index, start, end (ns). A step goes on until what it computes is done: nothing need hold what opens
+    the next one, on another stream perhaps, until then.
     """
     steps = graph.steps
     opened, begun, ended = (

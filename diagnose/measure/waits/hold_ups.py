@@ -23,9 +23,8 @@ LENGTH = pl.col("end") - pl.col("start")
 
 
 def pauses(pieces: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
-    """Gaps in which the host's work stands out, whether they recur, and whether they open a forward pass: index, op, recurs, opens.
-
-    `compute`: op, name_id, phase of all that computes; most of it perhaps in time.
+    """Gaps in which the host's work stands out: index, op, recurs, opens (a forward pass). `compute`: op, name_id, phase of all that
+    computes.
     """
     gaps = (
         pieces.filter(~pl.col("cause").is_in(["blocking", "dependency_stalled", "first_use"]))
@@ -52,12 +51,9 @@ def _before_passes(found: pl.DataFrame, compute: pl.DataFrame, steps: int) -> pl
 
 
 def _in_layers(found: pl.DataFrame, compute: pl.DataFrame, steps: int) -> pl.DataFrame:
-    """The pauses (index, op) that come back before the same kernel within one pass, equally many kernels apart.
-
-    One layer is like the other.
-
-    Between two micro-batches, or two steps, a pass of the other kind lies. What does so in fewer than half of the steps, or fewer than
-    twice in each, or where there is but one window to judge by, does not recur.
+    """The pauses (index, op) that come back before the same kernel within one pass, equally many kernels apart, as layers do (between
+    micro-batches or steps a pass of the other kind lies). What does so in fewer than half of the steps, or fewer than twice in each, or
+    where there is but one window to judge by, does not recur.
     """
     way = pl.col("phase").replace_strict(_PASSES, default=None, return_dtype=pl.Int8).forward_fill().rle_id()
     placed = compute.with_row_index("place").select("op", "name_id", pl.col("place").cast(pl.Int64), way.alias("pass"))
@@ -78,9 +74,8 @@ def _in_layers(found: pl.DataFrame, compute: pl.DataFrame, steps: int) -> pl.Dat
 
 
 def host_work(pieces: pl.DataFrame, shadowed: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
-    """The pieces of host work, by start.
-
-    Index, op, start, cause, length, ns less what is shadowed, whether the gap is a pause, one that recurs, and one that opens a pass.
+    """The pieces of host work, by start: index, op, start, cause, length, ns less what is shadowed, whether the gap is a pause, one that
+    recurs, and one that opens a pass.
     """
     work = pieces.filter(pl.col("cause").is_in(list(HOST_WORK)))
     hidden = shadowed.group_by("start").agg(pl.col("ns").sum().alias("hidden"))
@@ -120,10 +115,7 @@ def restarts(worked: pl.DataFrame, pieces: pl.DataFrame, calls: pl.DataFrame, wo
 
 
 def _left(held: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
-    """What an episode may be charged with at most: its calls' length less their own time in gaps after what they waited for.
-
-    episode, left.
-    """
+    """What an episode may be charged with at most, its calls' length less their own time in gaps after what they awaited: episode, left."""
     inside = pieces.filter(pl.col("cause") == "host_sync").select("start", LENGTH.alias("ns")).sort("start")
     place = held["end"].search_sorted(inside["start"], side="right").clip(0, held.height - 1)  # the call that had not returned yet
     spent = inside.select("ns", held["episode"].gather(place)).group_by("episode").agg(pl.col("ns").sum().alias("spent"))

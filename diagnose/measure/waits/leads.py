@@ -33,10 +33,7 @@ _POLLED_SHARE = 0.8
 
 
 def claims(per_step: pl.DataFrame) -> pl.Series:
-    """What transport is charged with on one device's own time, per window: what blocked, and what goes with that.
-
-    `per_step`: the budget's.
-    """
+    """What transport is charged with on one device's own time, per window: what blocked, and what goes with that. `per_step`: a budget."""
     columns = ("blocking_transport_ns", "transport_follow_ns", "transport_handover_ns", "transport_restart_ns")
     return per_step.select(pl.sum_horizontal(columns)).to_series()
 
@@ -93,9 +90,8 @@ def _within(moments: pl.Series, spans: pl.DataFrame) -> pl.Series:
 
 
 def _line(inside: pl.DataFrame, starved: pl.Series | None = None) -> pl.DataFrame:
-    """Operations in the windows (`inside`) on the stream that computes most, where their launch was recorded: start, issued, lead.
-
-    With those of `starved` (rows), on any stream, which lead by nothing.
+    """Operations in the windows (`inside`) on the stream that computes most, where their launch was recorded: start, issued, lead; with
+    those of `starved` (rows), on any stream, which lead by nothing.
     """
     lengths = inside.filter(pl.col("role") == "compute").group_by("stream").agg((pl.col("end") - pl.col("start")).sum().alias("ns"))
     main = lengths.sort("ns", "stream", nulls_last=True).tail(1)

@@ -134,10 +134,7 @@ def gaps(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def stalls(work: pl.DataFrame, windows: pl.DataFrame, waits: StreamWaits, host: HostActivity) -> Stalls:
-    """Split every gap of one device.
-
-    `work` holds op (row number), start, end, stream, correlation, role, issued and is in order of start.
-    """
+    """Split every gap of one device. `work`, in order of start: op (row number), start, end, stream, correlation, role, issued."""
     cut = _with_last_operation(gaps(work, windows), work, windows)
     known = prepare(work, waits)
     found = _with_producers(cut, work, known)
@@ -207,9 +204,8 @@ def _entered(cut: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
 
 
 def _shadowed(found: pl.DataFrame, host_pieces: pl.DataFrame, work: pl.DataFrame, known: Dependencies) -> pl.DataFrame:
-    """Launch-starved time in which the operation to come could not have started, because what it waits for still ran.
-
-    index, start (of the piece), cause, ns.
+    """Launch-starved time in which the operation to come could not have started, because what it waits for still ran: index, start (of the
+    piece), cause, ns.
     """
     waiting = found.filter(pl.col("producer").is_not_null() & (pl.col("issued") > pl.col("start"))).select(
         "index",
@@ -264,9 +260,8 @@ def _with_producers(cut: pl.DataFrame, work: pl.DataFrame, known: Dependencies) 
 
 
 def _under_host_calls(starved: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
-    """Launch-starved stretches split by what the launching threads did.
-
-    First_use (what is paid once), allocator, host_sync, one of HOST_WORK, or blocking through the host.
+    """Launch-starved stretches split by what the launching threads did: first_use (what is paid once), allocator, host_sync, one of
+    HOST_WORK, or blocking through the host.
     """
     starved = starved.sort("start")
     state = overlaps(starved, host.state)
@@ -314,9 +309,8 @@ def _under_host_calls(starved: pl.DataFrame, host: HostActivity) -> pl.DataFrame
 
 
 def _uncovered(frame: pl.DataFrame, covered: pl.DataFrame, keep: str | None = None) -> pl.DataFrame:
-    """What `covered` (disjoint pieces inside rows of `frame`, named by `left`) leaves of each row: start, end, left.
-
-    `left` is the row number in `frame`, or the value of column `keep` of that row.
+    """What `covered` (disjoint pieces inside rows of `frame`, named by `left`) leaves of each row: start, end, left (the row number, or its
+    value of column `keep`).
     """
     identity = frame[keep].cast(pl.UInt32) if keep else pl.int_range(frame.height, dtype=pl.UInt32, eager=True)
     edges = pl.concat(
@@ -334,9 +328,8 @@ def _uncovered(frame: pl.DataFrame, covered: pl.DataFrame, keep: str | None = No
 
 
 def _awaited(pieces: pl.DataFrame, blocked: pl.DataFrame) -> pl.DataFrame:
-    """The operation that a synchronising call waited for, for the pieces with cause blocking (null elsewhere), and whether it is guessed.
-
-    Of several calls at once, the one whose work ends last.
+    """The operation that a synchronising call waited for (of several at once, the one whose work ends last), for the pieces with cause
+    blocking (null elsewhere), and whether it is guessed.
     """
     calls = (
         blocked.filter(pl.col("awaited_end") > pl.col("start"))
@@ -352,9 +345,8 @@ def _awaited(pieces: pl.DataFrame, blocked: pl.DataFrame) -> pl.DataFrame:
 
 
 def _bounds(found: pl.DataFrame, pieces: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Lower and upper bound of blocking per window.
-
-    Lower: what is resolved. Upper: also what ran, other than compute, while a consumer with unresolved waits was waiting.
+    """Lower and upper bound of blocking per window: what is resolved; and also what ran, other than compute, while a consumer with
+    unresolved waits was waiting.
     """
     blocking = pieces.filter(pl.col("cause") == "blocking")
     length = (pl.col("end") - pl.col("start")).alias("ns")
@@ -452,9 +444,8 @@ _HOST = ["host_sync", *HOST_WORK]
 
 
 def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds: pl.Series, times: pl.DataFrame) -> pl.DataFrame:
-    """Per window (index): the figures in ns that `trace_rules/facts.yaml` describes.
-
-    `roles`, `copy_kinds`, `times` (start, issued): of each operation by row number.
+    """Per window (index): the figures in ns that `trace_rules/facts.yaml` describes. `times`: start, issued of each operation by row
+    number.
     """
     producer = found.pieces["producer"]
     blocks = pl.col("cause") == "blocking"
@@ -482,9 +473,8 @@ def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds:
 
 
 def _handovers(pieces: pl.DataFrame, beside: pl.DataFrame) -> pl.DataFrame:
-    """index, and handover in ns behind transport, copies between host and device, and the host.
-
-    What is handed over by transport comes after it: time beside (other) transport counts for itself.
+    """index, and handover in ns behind transport (without time beside other transport, which counts for itself), copies between host and
+    device, and the host.
     """
     gap = ["index", "op"]
     behind = (

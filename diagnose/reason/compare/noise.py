@@ -195,9 +195,8 @@ def _within(base: Runs, new: Runs, transform: Transform, limits: NoiseLimits, *,
 
 
 def _astray(run: Sequence[float], spread: float) -> float:
-    """How far the nearest step lies from the median of a run, where that is farther than steps scatter (`spread`, of most runs), else 0.
-
-    Two of three steps that were held up carry the median with them, which the scatter of most runs does not tell.
+    """How far the nearest step lies from a run's median, where that is farther than steps scatter (`spread`, of most runs), else 0: two of
+    three steps that were held up carry the median with them.
     """
     if len(run) < 2 or not spread:
         return 0.0
@@ -248,9 +247,8 @@ def _squared_error(spread: float, size: int, limits: NoiseLimits) -> float:
 
 
 class _Noise(Struct, frozen=True, kw_only=True):
-    """Noise between runs: standard deviation of a run's median; its freedom, None of one run against one.
-
-    Of those, `of_two` and `of_two_freedom` are of what their steps leave open, which comes on top.
+    """Noise between runs: standard deviation of a run's median; its freedom, None of one run against one: there `of_two` and
+    `of_two_freedom` are of what their steps leave open, which comes on top.
     """
 
     scale: float

@@ -24,9 +24,8 @@ _SCATTER = 8  # times the median deviation of the steps; likewise, so that the t
 def patterns(
     base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], labels: Sequence[Sequence[str]], *, metric: str, rules: ComparisonRules
 ) -> tuple[str, ...]:
-    """Sentences on what in the steps and runs of both sides is no plain scatter; each says what to do. Only of times of steps.
-
-    `labels`: how the runs of both sides are called.
+    """Sentences on what in the steps (only of times of these) and runs of both sides is no plain scatter; each says what to do. `labels`:
+    of the runs.
     """
     if metric != STEP_TIME:
         return ()
@@ -61,9 +60,8 @@ def long_steps(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], 
 
 
 def what_long_steps_hold(runs: Sequence[SplitRun]) -> tuple[str, float, int]:
-    """The category that holds at least half of what the steps that stand far out take more than their run's others.
-
-    By how many ns in each, and how many such steps there are; "" and noughts where none does.
+    """The category that holds at least half of what the steps that stand far out take more than their run's others, ns in each, and how
+    many such steps; "" and noughts where none does.
     """
     more: Counter[str] = Counter()
     count = 0

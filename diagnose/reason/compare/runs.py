@@ -1,7 +1,4 @@
-"""The runs of two sides become one comparison.
-
-May they be compared, what changed around the code, what moved, and is it more than noise.
-"""
+"""The runs of two sides become one comparison: may they be compared, what changed around the code, what moved, is it beyond noise."""
 
 from __future__ import annotations
 

@@ -188,10 +188,7 @@ def _of_ranks(key: str, title: str, met: Met | str, how: OfRanks) -> Question:
 
 
 def free_questions(free: Free, context: Context, rules: ForecastRules, walls: Sequence[WallBound] = ()) -> tuple[Question, ...]:
-    """Each free question with its change. Raises UsageError for what can't be understood.
-
-    What is removed and is a wall has that wall's bound as its ceiling.
-    """
+    """Each free question with its change; what is removed and is a wall has that wall's bound as its ceiling. Raises UsageError."""
     ceilings = {one.wall: one.bound_ns for one in walls if one.bound_ns is not None and context.rulebook.walls.walls[one.wall].contender}
     known = context.rulebook.walls.walls
     found = [_wall(text, known[text], ceilings.get(text)) if text in known else _removal(text, rules, known) for text in free.remove]

@@ -35,9 +35,8 @@ def at_end(edges: pl.DataFrame, mask: pl.Series, end: Literal["src", "dst"]) -> 
 
 
 def runs(graph: Graph, mask: pl.Series, breaks: pl.Series | None = None) -> pl.DataFrame:
-    """Selected operations with their `run`: those of one step that follow one another on their stream with no other between.
-
-    Columns node, lane, run (number), place (0 for the first of its run), in order. `breaks`: nodes before which a new run begins.
+    """Selected operations (node, lane, `run`, place in it) in runs: those of one step that follow one another on their stream with no other
+    between, nor one of `breaks`, before which a new run begins.
     """
     breaks = pl.repeat(False, graph.nodes.height, eager=True) if breaks is None else breaks  # noqa: FBT003 - a value
     ops = graph.nodes.select("kind", "lane", "step", mask.alias("selected"), breaks.alias("breaks")).with_row_index("node")
@@ -360,9 +359,8 @@ def _producers(ops: _Ops, bursts: Sequence[Sequence[int]], since: pl.Series | No
 
 
 def _own_lanes(graph: Graph, ops: _Ops, member: set[int], *, data: bool) -> tuple[dict[int, int], list[tuple[int, int, int]]]:
-    """The new lane of each selected operation that shares its own, and the edges that take the place of the stream's order.
-
-    Those left on the stream follow one another as before, the ones that left too; with `data`, each of these after the one before it.
+    """The new lane of each selected operation that shares its own, and the edges that take the place of the stream's order: those left and
+    those gone each follow one another; with `data`, each of these after the one before it.
     """
     lags = {
         (source, target): lag
