@@ -252,10 +252,6 @@ class Taxonomy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
         """Ids of the families that carry one of the marks."""
         return [family.id for family in self.families if any(mark in family.marks for mark in marks)]
 
-    def marked_contexts(self, mark: ContextMark) -> list[str]:
-        """Ids of the contexts that carry the mark."""
-        return [context.id for context in self.contexts if mark in context.marks]
-
     def lines(self, *entries: tuple[str, ...]) -> Lines:
         """The lines of words of these entries, ready to be looked up in; made once, however many captures are read by them."""
         known = self._lines.get(entries)

@@ -92,11 +92,8 @@ def _exact(raw: pl.DataFrame, wanted: Wanted) -> tuple[pl.DataFrame, int]:
             casts.append(column.cast(pl.Binary) if dtype in (pl.String, pl.Binary) else pl.lit(None, dtype=pl.Binary).alias(name))
     if not casts:
         return raw, 0
-    is_lost = raw.select(lost.alias("lost")).to_series() if raw.height else pl.Series([], dtype=pl.Boolean)
-    frame = raw.select(casts)
-    if is_lost.any():
-        return frame.filter(~is_lost), int(is_lost.sum())
-    return frame, 0
+    kept = raw.filter(~lost)
+    return kept.select(casts), raw.height - kept.height
 
 
 def _from_float(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:

@@ -211,7 +211,7 @@ class DeviceMeasure(Struct, frozen=True, kw_only=True):
     info: Device | None
     recorded: Recorded
     steps: StepWindows
-    start_up: StartUp | None
+    start_up: StartUp
     classes: Classes
     budget: Budget
     split: tuple[StepSplit, ...]
@@ -291,7 +291,7 @@ def measure_device(
     rank: int,
     device: int,
     steps: StepWindows,
-    begun: StartUp | None = None,
+    begun: StartUp,
     marks: pl.DataFrame | None = None,
     around: pl.DataFrame | None = None,
     multiplied: pl.DataFrame | None = None,
@@ -309,9 +309,8 @@ def measure_device(
     inside = inside_windows(work, windows)
     ran = concurrency(work, classes, windows)
     python = python_seen(trace, knowledge.features)
-    begun = None if begun is None else without_repeated(begun, windows)
-    once, again = (None, None) if begun is None else (begun.costs, begun.again)
-    host = host_activity(trace, work, rank, knowledge.hosts, device, once, again, python=python)
+    begun = without_repeated(begun, windows)
+    host = host_activity(trace, work, rank, knowledge.hosts, device, begun.costs, begun.again, python=python)
     here = (pl.col("device") == device) | pl.col("device").is_null()  # a wait that names no device may concern any
     told = trace.waits.filter((pl.col("rank") == rank) & here)
     of_events, of_memory = (
@@ -354,7 +353,7 @@ def measure_device(
             lost=lost_share(trace, inside, rank, knowledge.hosts),
         ),
         steps=steps,
-        start_up=None if begun is None else with_first_steps(begun, work, windows, cut=steps.anchor != CAPTURE),
+        start_up=with_first_steps(begun, work, windows, cut=steps.anchor != CAPTURE),
         classes=step_classes(times.per_step, counted, found, inside, own_marks, trace.names),
         budget=times,
         split=split(found, ran, work, windows, classified.buckets),

@@ -311,21 +311,6 @@ def _steps(one: DeviceMeasure) -> dict[str, FactValue]:
 def _start_up(one: DeviceMeasure, limits: StartUpLimits) -> dict[str, FactValue]:
     """How much of which time is start-up, its longest call, and the longest first-use cost that lies among the work."""
     begun = one.start_up
-    if begun is None:
-        return dict.fromkeys(
-            (
-                "start_up_only",
-                "start_up_share",
-                "start_up_span_ns",
-                "start_up_call",
-                "start_up_call_ns",
-                "first_use_call",
-                "first_use_call_ns",
-                "first_use_again_step",
-                "recompilation_call",
-                "recompilation_call_ns",
-            )
-        )
     among, anew = (longest_cost(costs, one.steps.frame) for costs in (begun.costs, begun.again))
     per_step = one.budget.per_step
     paid = per_step["first_use_ns"] / per_step["window_ns"]

@@ -6,6 +6,7 @@ collectives; a recurring sequence of kernels. Without any, the whole capture is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import polars as pl
@@ -68,8 +69,8 @@ def find_steps(
     rank: int,
     anchors: Sequence[StepAnchor],
     model_work: Sequence[str],
-    step_range: str | None = None,
-    start_up: StartUp | None = None,
+    step_range: str | None,
+    start_up: StartUp,
 ) -> StepWindows:
     """Cut one device's operations into steps.
 
@@ -83,13 +84,14 @@ def find_steps(
     if not proposals:
         transport = work.filter(pl.col("role") == "transport")
         repeating = _by_recurrence(transport, work, "recurring collectives", MIN_COLLECTIVES)
-        steady = work if start_up is None or start_up.begin is None else work.filter(pl.col("start") >= start_up.begin)
+        steady = work if start_up.begin is None else work.filter(pl.col("start") >= start_up.begin)
         repeating = repeating or _by_recurrence(_busiest_stream(steady), steady, "recurring kernels", MIN_PERIOD, forward=True)
         repeating = repeating or _by_graph(steady)
         proposals = [repeating] if repeating is not None else []
     if not proposals:
-        begin = start_up.begin if start_up is not None else None
-        whole = pl.DataFrame({"index": [0], "start": [work["start"].min() if begin is None else begin], "end": [work["end"].max()]})
+        whole = pl.DataFrame(
+            {"index": [0], "start": [work["start"].min() if start_up.begin is None else start_up.begin], "end": [work["end"].max()]}
+        )
         return StepWindows(frame=_typed(whole), every=_typed(whole), anchor="capture")
     best, *others = _whole_first(work, proposals)
     kept, dropped = _drop_unsteady(trace, work, best.windows, rank, start_up)
@@ -323,10 +325,7 @@ def _leaves_out(ranges: pl.DataFrame, launched: pl.DataFrame) -> float:
 
 def _generic(text: str) -> str:
     """A range's text with its digits replaced, to name the anchor: ProfilerStep#12 → ProfilerStep#N."""
-    shown = "".join("\0" if character.isdigit() else character for character in text)
-    while "\0\0" in shown:
-        shown = shown.replace("\0\0", "\0")
-    return shown.replace("\0", "N")[:80]
+    return re.sub(r"\d+", "N", text)[:80]
 
 
 def _launched_inside(ranges: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
@@ -494,15 +493,14 @@ def _regular_period(names: pl.Series, name_id: int, count: int) -> int | None:
 
 
 def _drop_unsteady(
-    trace: Trace, work: pl.DataFrame, windows: pl.DataFrame, rank: int, start_up: StartUp | None
+    trace: Trace, work: pl.DataFrame, windows: pl.DataFrame, rank: int, start_up: StartUp
 ) -> tuple[pl.DataFrame, tuple[Dropped, ...]]:
     """Windows without warm-up, CUDA graph capture, and what the capture's edges cut; if nothing would be left, all of them."""
     reasons = _cut(work, windows)
     if windows.height > 1 and any(entry.code == "cut_file" for entry in trace.ledger.entries):
         reasons.setdefault(int(windows["index"][-1]), "the file was cut off in it: what it launched may be missing")
-    if start_up is not None:
-        for index, name in under_start_up(work, windows, start_up.ranges).items():
-            reasons.setdefault(index, f"inside the range {name!r}: start-up")
+    for index, name in under_start_up(work, windows, start_up.ranges).items():
+        reasons.setdefault(index, f"inside the range {name!r}: start-up")
     reasons = _warm_up(windows.filter(~pl.col("index").is_in(list(reasons))), start_up) | reasons
     for index in _capturing(trace, work, windows, rank):
         reasons.setdefault(index, "a CUDA graph was captured in it")
@@ -527,7 +525,7 @@ def _cut(work: pl.DataFrame, windows: pl.DataFrame) -> dict[int, str]:
     return found
 
 
-def _warm_up(windows: pl.DataFrame, start_up: StartUp | None) -> dict[int, str]:
+def _warm_up(windows: pl.DataFrame, start_up: StartUp) -> dict[int, str]:
     """The steps at the beginning that take longer than those that follow: by far, or by first-use costs that lie in them."""
     found: dict[int, str] = {}
     rows = windows.with_columns((pl.col("end") - pl.col("start")).alias("length")).rows(named=True)
@@ -537,7 +535,7 @@ def _warm_up(windows: pl.DataFrame, start_up: StartUp | None) -> dict[int, str]:
         if not isinstance(rest, int | float):
             break
         steady = max(following) <= STEADY * min(following)
-        cost = cost_within(start_up.costs, row["start"], row["end"]) if start_up is not None else 0
+        cost = cost_within(start_up.costs, row["start"], row["end"])
         if row["length"] > FIRST_USE_FACTOR * rest and 2 * cost >= row["length"] - rest:
             found[row["index"]] = f"warm-up: {cost / 1e6:.1f} ms of first-use costs in {row['length'] / 1e6:.1f} ms"
         elif row["length"] > (FIRST_USE_FACTOR if steady and not found else WARM_UP_FACTOR) * rest and (

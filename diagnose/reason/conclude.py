@@ -90,7 +90,14 @@ def conclude(
     where = {**device_where(shown, records[place]), **rank_where(ranks)}
     findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=where, walls=walls)
     said = structs.replace(
-        verdict(walls, facts, knowledge.rulebook, job, findings=findings, typical_step_ns=_length(typical)),
+        verdict(
+            walls,
+            facts,
+            knowledge.rulebook,
+            job,
+            findings=findings,
+            typical_step_ns=step if isinstance(step := typical["step_ns"].value, int) else None,
+        ),
         rank=shown.rank,
         device=shown.device,
     )
@@ -152,12 +159,6 @@ def _losers(measured: Sequence[Measured], code: str) -> tuple[str, ...]:
     if len(measured) == 1 or CODES[code].severity != "data_loss" or code == "refused_input":
         return ()
     return tuple(part.provenance.file for part in measured if any(entry.code == code for entry in part.ledger.entries))
-
-
-def _length(typical: Mapping[str, Fact]) -> int | None:
-    """The length of the typical step, ns."""
-    step = typical["step_ns"].value
-    return step if isinstance(step, int) else None
 
 
 def _with_kernels(devices: Sequence[DeviceMeasure], shown: DeviceMeasure) -> Sequence[DeviceMeasure]:
@@ -393,7 +394,7 @@ def _capture(
         slowdown=slowdown if isinstance(slowdown := facts["profiler_slowdown"].value, float) else None,
         tables=tuple(TableCount(table=row.table, read=row.read, kept=row.kept, refused=refused.get(row.table, 0)) for row in ledger.rows),
         notes=(*([several] if len(devices) > 1 else []), *dict.fromkeys(note for part in measured for note in part.provenance.notes)),
-        phases=verdict_of.start_up.phases if verdict_of.start_up is not None else (),
+        phases=verdict_of.start_up.phases,
     )
 
 

@@ -35,7 +35,11 @@ def like_groups(members: Sequence[Member], mesh: Mesh | None, buckets: Buckets) 
     groups: list[LikeGroup] = []
     of: dict[int, str] = {}
     for number, (key, own) in enumerate(sorted(pools.items())):
-        name = f"stage {key}" if by == "job" and mesh is not None and mesh.pipeline > 1 else _letter(number)
+        name = (
+            f"stage {key}"
+            if by == "job" and mesh is not None and mesh.pipeline > 1
+            else chr(ord("A") + number % 26) + (str(number // 26) if number >= 26 else "")
+        )  # A to Z, then A1 to Z1
         groups.append(
             LikeGroup(
                 id=name,
@@ -47,11 +51,6 @@ def like_groups(members: Sequence[Member], mesh: Mesh | None, buckets: Buckets) 
         )
         of |= {member.place: name for member in own}
     return tuple(groups), of
-
-
-def _letter(number: int) -> str:
-    """The name of the `number`-th group: A to Z, then A1 to Z1, and so on."""
-    return chr(ord("A") + number % 26) + (str(number // 26) if number >= 26 else "")
 
 
 def _by_fingerprint(members: Sequence[Member], buckets: Buckets) -> list[int]:

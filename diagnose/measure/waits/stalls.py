@@ -21,6 +21,8 @@ The split says why compute was absent; a wall's bound says what could be won, wh
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 from msgspec import Struct
 
@@ -259,6 +261,13 @@ def _with_producers(cut: pl.DataFrame, work: pl.DataFrame, known: Dependencies) 
     )
 
 
+# What launch-starved time counts for while a bit of the host's state is set; the first that is.
+_UNDER = {
+    ALLOCATOR: "allocator", WAITING: "blocking", MESSAGES: "message_passing", SYNC: "host_sync", GC: "gc", LOADING: "loading",
+    RECOMPILING: "recompilation",
+}  # fmt: skip
+
+
 def _under_host_calls(starved: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
     """Launch-starved stretches split by what the launching threads did: first_use (what is paid once), allocator, host_sync, one of
     HOST_WORK, or blocking through the host.
@@ -266,24 +275,9 @@ def _under_host_calls(starved: pl.DataFrame, host: HostActivity) -> pl.DataFrame
     starved = starved.sort("start")
     state = overlaps(starved, host.state)
     mask = host.state["mask"].gather(state["right"])
-    cause = (
-        pl.when((pl.col("mask") & FIRST_USE != 0) & (pl.col("mask") & WAITING == 0))
-        .then(pl.lit("first_use"))
-        .when(pl.col("mask") & ALLOCATOR != 0)
-        .then(pl.lit("allocator"))
-        .when(pl.col("mask") & WAITING != 0)
-        .then(pl.lit("blocking"))
-        .when(pl.col("mask") & MESSAGES != 0)
-        .then(pl.lit("message_passing"))
-        .when(pl.col("mask") & SYNC != 0)
-        .then(pl.lit("host_sync"))
-        .when(pl.col("mask") & GC != 0)
-        .then(pl.lit("gc"))
-        .when(pl.col("mask") & LOADING != 0)
-        .then(pl.lit("loading"))
-        .when(pl.col("mask") & RECOMPILING != 0)
-        .then(pl.lit("recompilation"))
-    )
+    cause: Any = pl.when((pl.col("mask") & FIRST_USE != 0) & (pl.col("mask") & WAITING == 0)).then(pl.lit("first_use"))
+    for bit, name in _UNDER.items():
+        cause = cause.when(pl.col("mask") & bit != 0).then(pl.lit(name))
     under = (
         state.select("start", "end", "left").with_columns(mask.alias("mask")).with_columns(cause.alias("cause")).drop("mask").sort("start")
     )

@@ -138,15 +138,9 @@ def _without(found: Search, replays: Replays) -> list[Refused]:
     for question in found.without:
         refused = replays.unanswered(question)
         if refused is not None and question.bounds:
-            told.append(_bounded(refused, question))
+            most = max(question.bounds.values())
+            told.append(replace(refused, next_step=f"At most its finding's bound: {most / 1e6:.1f} ms per step."))
     return told
-
-
-def _bounded(refused: Refused, question: Question) -> Refused:
-    """The same, pointing at the bound that is known."""
-    most = max(question.bounds.values())
-    step = f"At most its finding's bound: {most / 1e6:.1f} ms per step."
-    return Refused(question=refused.question, reason=refused.reason, next_step=step)
 
 
 def _answered(

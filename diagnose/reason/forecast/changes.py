@@ -132,7 +132,8 @@ def touches(graph: Graph, change: Change) -> bool:
     return change.transformation == "resize" or bool(selected(graph, change.select).any())
 
 
-def _factor(change: Change, end: End) -> float:
+def factor(change: Change, end: End) -> float:
+    """What durations are multiplied by at one end."""
     return 1.0 if change.by is None else change.by[ENDS.index(end)]
 
 
@@ -200,7 +201,7 @@ def _remove(graph: Graph, change: Change, _: End) -> Graph:
 
 def _scale(graph: Graph, change: Change, end: End) -> Graph:
     """Durations times a factor."""
-    return _scaled(graph, selected(graph, change.select), _factor(change, end))
+    return _scaled(graph, selected(graph, change.select), factor(change, end))
 
 
 def _merge(graph: Graph, change: Change, end: End) -> Graph:
@@ -208,7 +209,7 @@ def _merge(graph: Graph, change: Change, end: End) -> Graph:
     emptied, left = graph.once(("emptied", change), lambda: _emptied(graph, change))
     if left.is_empty():
         return graph
-    shared = (left["duration"] * _factor(change, end) / change.into).round().cast(pl.Int64)
+    shared = (left["duration"] * factor(change, end) / change.into).round().cast(pl.Int64)
     durations = emptied.nodes["duration"].clone().scatter(left["node"], shared)
     return dataclasses.replace(emptied, nodes=emptied.nodes.with_columns(durations))
 
@@ -309,7 +310,7 @@ def _resize(graph: Graph, change: Change, end: End) -> Graph:
     at = at_end(graph.edges, inside, "dst")
     scaled = (
         pl.when(inside & op)
-        .then((pl.col("duration") * _factor(change, end)).round().cast(pl.Int64))
+        .then((pl.col("duration") * factor(change, end)).round().cast(pl.Int64))
         .when(inside)
         .then(shrunk("duration"))
         .otherwise("duration")

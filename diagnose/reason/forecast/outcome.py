@@ -6,7 +6,8 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import mul
 
 import polars as pl
 from msgspec import Struct
@@ -22,7 +23,7 @@ from diagnose.measure.replay.path import Times, replay, step_times
 from diagnose.reason.compare.delta import portioned
 from diagnose.reason.compare.metrics import COMPUTE
 from diagnose.reason.forecast.categories import Replayed
-from diagnose.reason.forecast.changes import ENDS, End, changed, touches
+from diagnose.reason.forecast.changes import ENDS, End, changed, factor, touches
 from diagnose.reason.forecast.contention import settled
 from diagnose.reason.forecast.questions import Question
 from diagnose.reason.forecast.ranks import Variant
@@ -126,8 +127,8 @@ class Replays(Struct, frozen=True, dict=True):
                 least = min(least, self.after(questions[:-1]).span.high)
             worst = max(worst, least)
         if 2 * best < told:
-            computes = _computes(ends.get("low", ends["likely"]))  # one device does it all, one after the other or side by side
-            best = max(best, min(told, computes))
+            categories = ends.get("low", ends["likely"]).categories()  # one device does it all, one after the other or side by side
+            best = max(best, min(told, sum(ns for name, ns in categories.items() if name.startswith(COMPUTE))))
         span = Span(now=now, low=max(best, floor), likely=told, high=worst)
         cut = Fraction(now - span.likely, now - likely) if likely != now else Fraction(1)
         return Outcome(span=span, likely=ends["likely"], cut=cut, capped_by=ceilings if likely < floor else (), doubt=doubt)
@@ -200,21 +201,14 @@ def _scaled(graph: Graph, questions: Sequence[Question], end: End) -> Graph:
         own = pl.repeat(1.0, graph.nodes.height, dtype=pl.Float64, eager=True)
         scales = [one for one in question.changes if one.transformation == "scale" and one.by is not None]
         for one in scales:
-            by = one.by[ENDS.index(end)] if one.by is not None else 1.0
-            own = own * pl.select(pl.when(selected(graph, one.select)).then(by).otherwise(1.0)).to_series()
+            own = own * pl.select(pl.when(selected(graph, one.select)).then(factor(one, end)).otherwise(1.0)).to_series()
         if scales:
             factors.append(own)
     if not factors:
         return graph
-    table = pl.DataFrame({str(place): own for place, own in enumerate(factors)})
-    shorter = table.select(pl.all().clip(upper_bound=1.0))
-    longer = table.select(pl.all().clip(lower_bound=1.0))
-    most = (
-        shorter.select(pl.reduce(lambda first, second: first * second, pl.all())).to_series()
-        if end == "low"
-        else shorter.select(pl.min_horizontal(pl.all())).to_series()
-    )
-    together = most * longer.select(pl.reduce(lambda first, second: first * second, pl.all())).to_series()
+    shorter, longer = ([own.clip(**limit) for own in factors] for limit in ({"upper_bound": 1.0}, {"lower_bound": 1.0}))
+    most = reduce(mul, shorter) if end == "low" else pl.select(pl.min_horizontal(*shorter)).to_series()
+    together = most * reduce(mul, longer)
     return dataclasses.replace(
         graph, nodes=graph.nodes.with_columns((pl.col("duration") * together).round().cast(pl.Int64).alias("duration"))
     )
@@ -231,11 +225,6 @@ def ranged(questions: Sequence[Question]) -> bool:
 def replayed(graph: Graph) -> Replayed:
     """A graph with its times and its kept steps, each ending at the latest where the next one begins."""
     return _timed(graph, replay(graph))
-
-
-def _computes(found: Replayed) -> int:
-    """For how long anything computes in the kept steps, ns."""
-    return sum(ns for name, ns in found.categories().items() if name.startswith(COMPUTE))
 
 
 def _timed(graph: Graph, times: Times) -> Replayed:

@@ -44,11 +44,8 @@ def mean_steps(met: Met, asked: Variant | None = None) -> tuple[float, ...]:
     """By rank, the mean length of its kept steps (ns) after the joint replay; without a question: of what was measured."""
     graphs = met.graphs if asked is None else asked.graphs
     found = replayed_together(graphs, met.meetings, waiting=asked is None or asked.waiting)
-    return tuple(_mean_step(graph, step_times(graph, times)) for graph, times in zip(graphs, found.times, strict=True))
-
-
-def _mean_step(graph: Graph, steps: pl.DataFrame) -> float:
-    return float((steps["end"] - steps["start"]).sum()) / graph.steps.height
+    steps = (step_times(graph, times) for graph, times in zip(graphs, found.times, strict=True))
+    return tuple(float((own["end"] - own["start"]).sum()) / own.height for own in steps)
 
 
 def job_step(met: Met, asked: Variant | None = None) -> float:

@@ -120,7 +120,7 @@ def split(graph: Graph, mask: pl.Series, parts: int) -> tuple[Graph, pl.Series]:
     first = times.cum_sum() - times  # the new number of each node, or of its first part
     last = first + times - 1
     number = pl.int_range(graph.nodes.height, dtype=pl.UInt32, eager=True)
-    order = _repeated(number, times)
+    order = pl.DataFrame([number.alias("number"), times.alias("times")]).select(pl.col("number").repeat_by("times").explode()).to_series()
     nodes = graph.nodes[order]
     part = pl.int_range(len(order), dtype=pl.Int64, eager=True) - first.gather(order).cast(pl.Int64)
     cut = mask.gather(order)
@@ -141,10 +141,6 @@ def split(graph: Graph, mask: pl.Series, parts: int) -> tuple[Graph, pl.Series]:
     return rebuilt(
         graph, nodes, edges.cast({"src": pl.UInt32, "dst": pl.UInt32}), steps.cast({"opens": pl.UInt32, "closes": pl.UInt32})
     ), cut
-
-
-def _repeated(number: pl.Series, times: pl.Series) -> pl.Series:
-    return pl.DataFrame({"number": number, "times": times}).select(pl.col("number").repeat_by("times").explode()).to_series()
 
 
 def inferred_edges(pairs: Sequence[tuple[int, int]] | Sequence[tuple[int, int, int]], kind: str) -> pl.DataFrame:
@@ -617,7 +613,13 @@ def _with_turns(graph: Graph, pairs: Sequence[_Pair]) -> pl.DataFrame:
 
     None leads from pass to pass of a pair any more, and the host's go by place in the new order.
     """
-    homes = [(node, number, one) for number, pair in enumerate(pairs) for one, chain in enumerate(pair.chains) for node in _nodes(chain)]
+    homes = [
+        (node, number, one)
+        for number, pair in enumerate(pairs)
+        for one, chain in enumerate(pair.chains)
+        for block in chain
+        for node in block.nodes
+    ]
     home = pl.DataFrame(homes, schema={"node": pl.UInt32, "pair": pl.Int32, "one": pl.Int32}, orient="row")
     pair, one = (
         pl.repeat(-1, graph.nodes.height, dtype=pl.Int32, eager=True).scatter(home["node"], home[name]) for name in ("pair", "one")
@@ -644,10 +646,6 @@ def _with_turns(graph: Graph, pairs: Sequence[_Pair]) -> pl.DataFrame:
         pl.when(issue).then(launched.gather(edges["dst"])).otherwise("dst").alias("dst"),
     )
     return moved.filter(issue | calls | ~apart).drop("src_one", "dst_one")
-
-
-def _nodes(chain: Sequence[_Block]) -> Iterator[int]:
-    return (node for block in chain for node in block.nodes)
 
 
 def _ends(nodes: Sequence[int], lane: Sequence[int]) -> tuple[list[int], list[int]]:
