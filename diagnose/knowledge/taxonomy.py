@@ -273,23 +273,11 @@ class HostRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     start_up: StartUpLimits
     polled: tuple[PolledKernel, ...] = ()
 
-    def polled_pattern(self) -> str:
-        """One pattern for the names of all kernels that the host polls for."""
-        return union([pattern for kernel in self.polled for pattern in kernel.patterns])
-
     def call_pattern(self, role: HostRole, waits_for: str | None = None) -> str:
         """One pattern for all calls of a role (and of what they wait for)."""
         return union(
             [pattern for call in self.calls if call.role == role and waits_for in (None, call.waits_for) for pattern in call.patterns]
         )
-
-    def compiled_pattern(self) -> str:
-        """One pattern for all calls that load what was compiled just before."""
-        return union([pattern for call in self.calls if call.compiled for pattern in call.patterns])
-
-    def starting_pattern(self) -> str:
-        """One pattern for the calls that a process begins with."""
-        return union([pattern for call in self.calls if call.starts for pattern in call.patterns])
 
     def range_pattern(self, meaning: str) -> str:
         """One pattern for all ranges with a meaning."""

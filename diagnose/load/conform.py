@@ -76,27 +76,25 @@ def _check(raw: RawTable, ledger: Ledger, *, devices_known: bool) -> tuple[pl.Da
     counted.
     """
     frame = typed(raw.frame, raw.schema)
+
+    def leave_out(code: str, wrong: pl.Series) -> None:
+        nonlocal frame, ledger
+        if count := int(wrong.sum()):
+            frame, ledger = frame.filter(~wrong), ledger.note(code, raw.table, count)
+
     if raw.schema in (*_SPANS, *_MOMENTS):
-        start, end = (frame[name] for name in (("start", "end") if raw.schema in _SPANS else ("time", "time")))
-        missing = start.is_null() if raw.schema == "ranges" else start.is_null() | end.is_null()
-        negative = (end < start).fill_null(value=False)
-        n_missing, n_negative = int(missing.sum()), int((negative & ~missing).sum())
-        if n_missing or n_negative:
-            frame = frame.filter(~(missing | negative))
-        ledger = ledger.note("missing_time", raw.table, n_missing).note("negative_duration", raw.table, n_negative)
-        if (n_stray := int((stray := _stray(frame, raw.schema)).sum())) and n_stray <= max(
-            int(frame.height > 2), _FEW_STRAY * frame.height
-        ):
-            frame, ledger = frame.filter(~stray), ledger.note("stray_row", raw.table, n_stray)
-    if raw.schema == "ops" and devices_known and (nowhere := frame["device"].null_count()):
-        frame, ledger = frame.filter(pl.col("device").is_not_null()), ledger.note("no_device", raw.table, nowhere)
-    if raw.schema == "ops" and (n_endless := int((endless := _endless(frame)).sum())):
-        frame, ledger = frame.filter(~endless), ledger.note("endless_row", raw.table, n_endless)
+        start, end = ("start", "end") if raw.schema in _SPANS else ("time", "time")
+        leave_out("missing_time", frame[start].is_null() if raw.schema == "ranges" else frame[start].is_null() | frame[end].is_null())
+        leave_out("negative_duration", (frame[end] < frame[start]).fill_null(value=False))
+        stray = _stray(frame, raw.schema)
+        if int(stray.sum()) <= max(int(frame.height > 2), _FEW_STRAY * frame.height):
+            leave_out("stray_row", stray)
+    if raw.schema == "ops" and devices_known:
+        leave_out("no_device", frame["device"].is_null())
+    if raw.schema == "ops":
+        leave_out("endless_row", _endless(frame))
     if raw.schema in _UNIQUE and not (repeated := _repeated(frame)).is_empty():
-        frame, ledger = (
-            frame.filter(~pl.int_range(pl.len()).is_in(repeated.implode())),
-            ledger.note("repeated_row", raw.table, len(repeated)),
-        )
+        leave_out("repeated_row", pl.int_range(frame.height, eager=True).is_in(repeated.implode()))
     return frame, ledger.table(raw.table, read=raw.read, kept=frame.height)
 
 

@@ -71,14 +71,9 @@ def clock(source: Source, settings: Mapping[str, str]) -> tuple[int | None, int 
 
 def _environment(source: Source) -> dict[str, int]:
     """The rank variables of the one launched process, as numbers; empty where several processes were launched."""
-    found: dict[str, int] = {}
-    launched = set()
-    for process, variable, value in variables(source):
-        launched.add(process)
-        parsed = whole(value)
-        if variable in _NEEDED_VARIABLES and parsed is not None:
-            found[variable] = parsed
-    return found if len(launched) == 1 else {}
+    told = list(variables(source))
+    one = len({process for process, _, _ in told}) == 1
+    return {name: number for _, name, value in told if one and name in _NEEDED_VARIABLES and (number := whole(value)) is not None}
 
 
 def variables(source: Source) -> Iterator[tuple[str, str, str]]:

@@ -117,6 +117,15 @@ def overlaps(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
     ).filter(pl.col("end") > pl.col("start"))
 
 
+def uncovered(frame: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
+    """What `taken` (disjoint pieces inside rows of `frame`, whose number is `left`) leaves of each row: start, end, left; by start."""
+    rows = pl.int_range(frame.height, dtype=pl.UInt32, eager=True).alias("left")
+    edges = [pl.DataFrame([frame[edge].alias("start"), frame[edge].alias("end"), rows]) for edge in ("start", "end")]
+    pieces = pl.concat([*edges, taken.select("start", "end", "left")]).sort("left", "start", "end")
+    until = pl.when(pl.col("left") == pl.col("left").shift(-1)).then(pl.col("start").shift(-1))
+    return pieces.select(pl.col("end").alias("start"), until.alias("end"), "left").filter(pl.col("end") > pl.col("start")).sort("start")
+
+
 def sweep(frame: pl.DataFrame, cuts: pl.Series | None = None) -> pl.DataFrame:
     """Segments of time with the set of classes running in each.
 

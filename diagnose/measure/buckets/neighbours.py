@@ -5,20 +5,12 @@ stream or on the device; the next one builds on it: the router's runs and its pr
 that rearrange tokens around them, NCCL kernels of unknown process group, the optimizer's tail and a vision tower, tails of matrix products.
 All of it is vectorised. Where the pattern isn't clear the default stays. The thresholds are this project's own choice.
 
-**Router**
+**Router**: forward, a gate product and the generic kernels after it, where a selection of experts is among them. Backward, the first two
+products after the backward of a fused selection: the gate's, for its input and for its weight. Where the selection is not fused, its
+backward is generic kernels; it is found between the way back of the tokens' gradient and a gate product, and a gate product by having the
+same kernel as gates that are known, with the result in single precision that gates have.
 
-Kernels that belong to the router by where they stand on their stream.
-
-Forward, a gate product and the generic kernels after it, where a selection of experts is among them. Backward, the first two products after
-the backward of a fused selection: the gate's, for its input and for its weight. Where the selection is not fused, its backward is generic
-kernels; it is found between the way back of the tokens' gradient and a gate product, and a gate product by having the same kernel as gates
-that are known, with the result in single precision that gates have.
-
-**Experts**
-
-Matrix products and rearranging kernels that belong to the experts by where they stand.
-
-Three kinds of evidence for a product, each enough by itself:
+**Experts**: three kinds of evidence for a product, each enough by itself:
 
 * *between*: on its stream it stands after a kernel that brings tokens to the experts and before one that takes them back, with nothing
   between that never runs there (attention, norm, router, loss, optimizer);
@@ -37,12 +29,8 @@ exchange may be unknown: experts stand behind it, and attention (context paralle
 as DeepEP brings each token once, they are put in the experts' order after it: between two of its exchanges with nothing between that never
 runs there, a gather in front of products brings tokens out, and one that adds up behind them takes them back.
 
-**Collectives**
-
-NCCL kernels of unknown process group, by their stream and by the work around them on the device.
-
-A communicator has a stream of its own, so its exchanges, and its other collectives, go with a clear majority of votes. A kernel of known
-kind votes for it. An unknown one votes by its place:
+**Collectives** of NCCL, of unknown process group: a communicator has a stream of its own, so its exchanges, and its other collectives, go
+with a clear majority of votes. A kernel of known kind votes for it. An unknown one votes by its place:
 
 * an exchange is of experts where a kernel that brings tokens to them ran last before it and none that takes them back, nor anything that
   never runs between (attention, norm, router, loss), and no such work starts while it runs. At the end of a micro-batch's layers tokens are
@@ -63,13 +51,8 @@ carries them, and one undecided stream exchanges at least twice as often, it doe
 A kernel that nothing runs beside, in a place where none of the experts' would be, votes against them. Tokens travel over one communicator,
 so a stream with far fewer votes for experts than another has them by chance. Without a majority nothing is said.
 
-**Optimizer and vision tower**
-
-Two parts of a step that stand apart by order: the optimizer's tail, and a vision tower before the decoder.
-
-*Optimizer*: copies right after its kernels (main parameters to model parameters), and generic kernels between two of them.
-
-*Vision tower*: see `tower`.
+**Optimizer**: copies right after its kernels (main parameters to model parameters), and generic kernels between two of them. **Vision
+tower**: see `tower`.
 """
 
 from __future__ import annotations

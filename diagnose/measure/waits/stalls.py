@@ -30,7 +30,7 @@ from diagnose.measure.host import ALLOCATOR, FIRST_USE, GC, LOADING, MESSAGES, R
 from diagnose.measure.steps import per_window
 from diagnose.measure.waits.dependencies import Dependencies, StreamWaits, latest_producers, prepare
 from diagnose.measure.waits.hold_ups import HOST_WORK, host_work, restarts
-from diagnose.model.intervals import merge, overlaps
+from diagnose.model.intervals import merge, overlaps, uncovered
 
 MAX_CHAIN = 64  # producers that one gap is followed through
 
@@ -281,14 +281,13 @@ def _under_host_calls(starved: pl.DataFrame, host: HostActivity) -> pl.DataFrame
     under = (
         state.select("start", "end", "left").with_columns(mask.alias("mask")).with_columns(cause.alias("cause")).drop("mask").sort("start")
     )
-    rest = _uncovered(starved, under)
+    rest = uncovered(starved, under)
     in_call = overlaps(rest, host.in_call)
     launching = in_call.select("start", "end", rest["left"].gather(in_call["left"]).alias("left"), pl.lit("launch").alias("cause")).sort(
         "start"
     )
-    python = _uncovered(rest, launching.with_columns(in_call.sort("start")["left"].alias("left")), keep="left").with_columns(
-        pl.lit("python" if host.python else "host").alias("cause")
-    )
+    python = uncovered(rest, launching.with_columns(in_call.sort("start")["left"].alias("left")))
+    python = python.with_columns(rest["left"].gather(python["left"]), pl.lit("python" if host.python else "host").alias("cause"))
     pieces = pl.concat([under, launching, python.select(under.columns)]).sort("start")
     awaited = _awaited(pieces, host.blocked)
     return pieces.select(
@@ -300,25 +299,6 @@ def _under_host_calls(starved: pl.DataFrame, host: HostActivity) -> pl.DataFrame
         awaited["awaited"].alias("producer"),
         awaited["guessed"].alias("inferred"),
     )
-
-
-def _uncovered(frame: pl.DataFrame, covered: pl.DataFrame, keep: str | None = None) -> pl.DataFrame:
-    """What `covered` (disjoint pieces inside rows of `frame`, named by `left`) leaves of each row: start, end, left (the row number, or its
-    value of column `keep`).
-    """
-    identity = frame[keep].cast(pl.UInt32) if keep else pl.int_range(frame.height, dtype=pl.UInt32, eager=True)
-    edges = pl.concat(
-        [
-            pl.DataFrame({"row": pl.int_range(frame.height, dtype=pl.UInt32, eager=True), "from": frame["start"], "until": frame["start"]}),
-            covered.select(pl.col("left").alias("row"), pl.col("start").alias("from"), pl.col("end").alias("until")),
-            pl.DataFrame({"row": pl.int_range(frame.height, dtype=pl.UInt32, eager=True), "from": frame["end"], "until": frame["end"]}),
-        ]
-    ).sort("row", "from", "until")
-    is_hole = (pl.col("row") == pl.col("row").shift(-1)) & (pl.col("from").shift(-1) > pl.col("until"))
-    holes = edges.select("row", pl.col("until").alias("start"), pl.when(is_hole).then(pl.col("from").shift(-1)).alias("end")).drop_nulls(
-        "end"
-    )
-    return holes.select("start", "end", identity.gather(holes["row"]).alias("left")).sort("start")
 
 
 def _awaited(pieces: pl.DataFrame, blocked: pl.DataFrame) -> pl.DataFrame:

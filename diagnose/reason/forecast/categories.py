@@ -13,7 +13,7 @@ from diagnose.measure.budget import Concurrency, compute_shares, concurrency, is
 from diagnose.measure.replay.graph import Graph
 from diagnose.measure.replay.path import Times
 from diagnose.measure.timeline import LONGEST_NAME
-from diagnose.model.intervals import merge, overlaps
+from diagnose.model.intervals import merge, overlaps, uncovered
 from diagnose.reason.compare.metrics import CATEGORIES, COMPUTE
 
 DRAWN = 20_000  # operations of a step that a figure shows, the longest: two of them stand on one page
@@ -112,12 +112,11 @@ class Replayed(Struct, frozen=True, kw_only=True, dict=True):
         held = pl.DataFrame({"start": self.times.start, "end": self.times.end}).filter(sync).filter(pl.col("end") > pl.col("start"))
         held = merge(held.sort("start")) if held.height else held
         common = overlaps(held, late)
-        inside = pl.DataFrame({"index": late["index"].gather(common["right"]), "start": common["start"], "end": common["end"]})
-        beyond = _without(late, inside)
+        beyond = uncovered(late, common.select("start", "end", pl.col("right").alias("left")))
         return pl.concat(
             [
-                inside.with_columns(pl.lit(_SYNC).alias("category")),
-                beyond.with_columns(pl.lit(_LAUNCH).alias("category")),
+                common.select(late["index"].gather(common["right"]), "start", "end", pl.lit(_SYNC).alias("category")),
+                beyond.select(late["index"].gather(beyond["left"]), "start", "end", pl.lit(_LAUNCH).alias("category")),
                 rest.filter(pl.col("end") > pl.col("start")),
             ]
         )
@@ -132,22 +131,6 @@ class Replayed(Struct, frozen=True, kw_only=True, dict=True):
         rest = self.pieces.group_by("category").agg((pl.col("end") - pl.col("start")).sum().alias("ns"))
         absent = dict(rest.iter_rows())
         return found | {name: int(absent[name]) for name in CATEGORIES if name in absent}
-
-
-def _without(whole: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
-    """The parts of disjoint, ordered intervals (index, start, end) that those of `taken`, which lie inside them, leave."""
-    if taken.is_empty():
-        return whole
-    edges = pl.concat(
-        [
-            whole.select("index", pl.col("start").alias("at"), pl.lit(1).alias("more")),
-            whole.select("index", pl.col("end").alias("at"), pl.lit(-1).alias("more")),
-            taken.select("index", pl.col("start").alias("at"), pl.lit(-1).alias("more")),
-            taken.select("index", pl.col("end").alias("at"), pl.lit(1).alias("more")),
-        ]
-    ).sort("index", "at")
-    open_ = edges.with_columns(pl.col("more").cum_sum().over("index").alias("open"), pl.col("at").shift(-1).over("index").alias("end"))
-    return open_.filter((pl.col("open") > 0) & (pl.col("end") > pl.col("at"))).select("index", pl.col("at").alias("start"), "end")
 
 
 def drawn(replayed: Replayed, step: int) -> Timeline:
