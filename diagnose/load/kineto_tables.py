@@ -248,15 +248,16 @@ def _messages(keys: Mapping[str, Any], level: str) -> list[str]:
 
 def _foreign(part: Part, undecodable: int, file: str) -> ForeignInputError:
     held = ", ".join(f"{table} ({count})" for table, count in part.read.most_common(5))
+    what = (
+        f"{file} holds none of the events that the PyTorch profiler writes (it has {held or f'{undecodable} entries that are no events'})."
+    )
     if 2 * part.halves > part.events:
-        return ForeignInputError(
+        what = (
             f"{file} is a list of begin and end events ({part.halves:,} with ph B or E) of another tool: the PyTorch profiler writes complete events (ph X), "
-            "with the kernels of the GPU among them.",
-            effect="There is nothing to diagnose.",
-            next_step="Write the trace with torch.profiler, activities=[CPU, CUDA], and prof.export_chrome_trace(path).",
+            "with the kernels of the GPU among them."
         )
     return ForeignInputError(
-        f"{file} holds none of the events that the PyTorch profiler writes (it has {held or f'{undecodable} entries that are no events'}).",
+        what,
         effect="There is nothing to diagnose.",
         next_step="Write the trace with torch.profiler, activities=[CPU, CUDA], and prof.export_chrome_trace(path).",
     )

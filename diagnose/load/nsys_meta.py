@@ -206,10 +206,8 @@ def devices(source: Source, used: Sequence[tuple[int, int, int]]) -> tuple[Devic
 
 
 def gpu_rows(source: Source, used: Sequence[tuple[int, int, int]]) -> list[tuple[Mapping[str, object], bool]]:
-    """What the export tells of each used (rank, process, device), and whether it is certainly that very GPU.
-
-    The CUDA ordinal is `cuDevice`, never `id`. Where the export maps ordinals per process (since 2025.1), that mapping counts. A
-    row that fits several GPUs of different models gives no limits.
+    """What the export tells of each used (rank, process, device), and whether it is certainly that very GPU: by `cuDevice`, never `id`, or
+    the mapping of ordinals per process (since 2025.1). A row that fits several GPUs of different models gives no limits.
     """
     gpus, mapping, old = source.small("TARGET_INFO_GPU"), source.small("TARGET_INFO_CUDA_DEVICE"), source.small("TARGET_INFO_CUDA_GPU")
     by_ordinal: dict[int, set[int]] = {}

@@ -140,10 +140,8 @@ def _command(report: Path) -> str:
 
 
 def resolve(path: Path, *, nsys: Path | None = None, workdir: Path, timeout_s: float = _TIMEOUT_S) -> Export:
-    """The export to read for the report `path`.
-
-    An export beside the report that is not older is used; otherwise nsys writes one into `workdir`, a private folder of the
-    caller. Raises InputError when there is no nsys, it fails, or it takes longer than `timeout_s` seconds.
+    """The export to read for the report `path`: one beside it that is not older, else one that nsys writes into `workdir`, a private folder
+    of the caller. Raises InputError when there is no nsys, it fails, or it takes longer than `timeout_s` seconds.
     """
     report = path.resolve()
     try:

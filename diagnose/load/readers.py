@@ -34,11 +34,9 @@ READERS = (nsys_sqlite.READER, nsys_parquet.READER, torch_json.READER, nsys_repo
 
 
 def load(source: str | Path, *, rank: int | None = None, nsys: Path | None = None, rules: EnvironmentRules | None = None) -> Trace:
-    """Read one trace: a path, or "-" for JSON on standard input.
-
-    `rank` names the global rank where the trace does not tell it (or overrides it); `nsys` is the program that exports a report;
-    `rules` say what of the environment may be taken out (without them nothing is).
-    Raises InputError for anything that holds no GPU work to diagnose.
+    """Read one trace: a path, or "-" for JSON on standard input. `rank` names the global rank where the trace does not tell it (or
+    overrides it); `nsys`: the program that exports a report; `rules`: what of the environment may be taken out (None: nothing). Raises
+    InputError.
     """
     if str(source) == STDIN:
         return conform(torch_json.read(sys.stdin.buffer, display_name="standard input", rank=rank, rules=rules))

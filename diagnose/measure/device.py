@@ -1,7 +1,6 @@
-"""Everything that is measured of one device of one rank, stage by stage: steps, sweep, stalls, budget, kernels, communication, memory.
-
-What the document lists is per step, the sum over the kept steps ÷ their number, so that parts add up; beside it stand the medians and the
-typical step. Rank and device are added when the document is written (`records`).
+"""Everything that is measured of one device of one rank, stage by stage. What the document lists is per step, the sum over the kept steps ÷
+their number, so that parts add up; beside it stand the medians and the typical step. Rank and device are added when it is written
+(`records`).
 """
 
 from __future__ import annotations

@@ -426,9 +426,8 @@ _EQUAL = 4  # exchanges of equal size in the steps from which on there is a usua
 
 
 def _uneven_ns(one: DeviceMeasure, kind: str) -> int | None:
-    """What exchanges of one kind take per step beyond the usual (median) one of their group, operation and size, where it is many times it.
-
-    Bytes and links are the same, so a rank came late. None where sizes were not recorded, or none came back often enough.
+    """What exchanges of one kind take per step beyond the usual (median) one of their group, operation and size, where it is many times it:
+    a rank came late, since bytes and links are the same. None where sizes are unknown, or none came back often enough.
     """
     equal = (
         one.exchanges.in_steps(kind).filter(pl.col("bytes") > 0).with_columns(pl.col("ns").median().over("lane", "bytes").alias("usual"))
@@ -460,9 +459,8 @@ ANOTHER_FORWARD = 0.5  # of the forward compute before a step's first reduction:
 
 
 def _gradient_rounds(one: DeviceMeasure) -> int | None:
-    """After how many forward passes of a step gradients are all-reduced (median over the steps); None where that can't be seen.
-
-    Layers that are recomputed between the reductions of one backward pass are far less than a forward pass each.
+    """After how many forward passes of a step gradients are all-reduced (median over the steps); None where that can't be seen. What is
+    recomputed between the reductions of one backward pass is far less than a forward pass.
     """
     whole = [number for number, lane in enumerate(one.exchanges.lanes) if lane.shape == "all_reduce"]
     ran = one.exchanges.in_steps("data", _REDUCTIONS)

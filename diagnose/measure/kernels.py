@@ -418,10 +418,9 @@ def step_counts(
 
 
 def pointwise_chains(inside: pl.DataFrame, claimed: pl.Series) -> pl.DataFrame:
-    """index, pointwise_chain_ns: work of generic kernels that follow each other on a stream, less the longest of each such chain.
-
-    One of a chain has to move the tensor all the same. `inside`: operations in the steps in order of start; `claimed`: which of them copy
-    into another type or are of unfused attention, findings of their own; these break no chain and do not count.
+    """index, pointwise_chain_ns: work of generic kernels that follow each other on a stream, less the longest of each such chain, which has
+    to move the tensor all the same. `inside`: in order of start; `claimed`: casts and unfused attention, findings of their own: these break
+    no chain and do not count.
     """
     length = pl.col("end") - pl.col("start")
     chain = inside.filter(pl.col("kind") == "kernel").select(

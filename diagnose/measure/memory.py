@@ -334,10 +334,8 @@ def stretches(names: Sequence[int], signs: Sequence[int | None]) -> list[tuple[i
 
 
 def peaks(events: pl.DataFrame, rank: int, device: int, *, whole: bool) -> tuple[int | None, int | None]:
-    """Highest allocated and reserved bytes of a device; None where nothing tells them.
-
-    Where no allocator gives its level (Nsight Systems records what CUDA allocates and frees), what is held is counted, but only where the
-    `whole` process was captured: what one held before its capture nobody knows.
+    """Highest allocated and reserved bytes of a device; None where nothing tells them. Where no allocator gives its level (Nsight Systems),
+    what is held is counted, but only where the `whole` process was captured.
     """
     own = events.filter((pl.col("rank") == rank) & ((pl.col("device") == device) | pl.col("device").is_null()))
     allocated, reserved = own.select(pl.col("total_allocated", "total_reserved").max()).row(0)

@@ -68,10 +68,8 @@ def user_ranges(trace: Trace, rank: int, rules: HostRules) -> pl.DataFrame:
 def step_classes(
     per_step: pl.DataFrame, counts: pl.DataFrame, found: Stalls, inside: pl.DataFrame, marks: pl.DataFrame, names: pl.DataFrame
 ) -> Classes:
-    """Tell the steps of one device apart.
-
-    `per_step`: the budget of each step; `counts`: compute_kernels of each; `inside`: the operations in the steps, with index; `marks`: as
-    `user_ranges`; `names`: of the trace.
+    """Tell the steps of one device apart. `per_step`: their budgets; `counts`: compute_kernels of each; `inside`: the operations in the
+    steps, with index; `marks`: as `user_ranges`; `names`: of the trace.
     """
     launched = inside.filter(pl.col("call_start").is_not_null()).select(
         "index", "call_start", (pl.col("end") - pl.col("start")).alias("ns")

@@ -1,7 +1,5 @@
-"""Step windows: where each training step begins and ends on a device's clock.
-
-Anchors, in order of trust: what the user names; a numbered iteration range; optimizer bursts; a recurring sequence of
-collectives; a recurring sequence of kernels. Without any, the whole capture is one window.
+"""Step windows: where each training step begins and ends on a device's clock. Anchors, in order of trust: what the user names; a numbered
+iteration range; optimizer bursts; a recurring sequence of collectives, or of kernels. Without any, the whole capture is one window.
 """
 
 from __future__ import annotations
@@ -289,10 +287,8 @@ def _begins(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _lead(per_range: pl.DataFrame) -> int:
-    """By how much each step begins before the one before has ended (the median); 0 where not all of them do by a notable part.
-
-    A pipeline looks up the rows of the next batch during this one: each window then holds the beginning of one step and the rest of the one
-    before, and what is left of the last belongs to no window, since nothing runs beside it.
+    """By how much each step begins before the one before has ended (the median); 0 where not all of them do by a notable part. A pipeline
+    that looks up the next batch's rows does: what is left of the last step belongs to no window, since nothing runs beside it.
     """
     if per_range.height < MIN_REPEATS:
         return 0
@@ -396,10 +392,8 @@ def _busiest_stream(work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_recurrence(kernels: pl.DataFrame, work: pl.DataFrame, anchor: str, min_period: int, *, forward: bool = False) -> Anchored | None:
-    """Windows from a sequence of names that repeats: the rarest name that comes back at regular places marks the step.
-
-    A training step holds a backward pass: a sequence that repeats without one is a layer. `forward`: where nothing in the capture belongs
-    to a backward pass, iterations are looked for (`_iterations`).
+    """Windows from a sequence of names that repeats: the rarest name that comes back at regular places marks the step. One without backward
+    pass is a layer, but with `forward`, where nothing in the capture belongs to one, iterations are looked for (`_iterations`).
     """
     names = kernels["name_id"]
     n = len(names)

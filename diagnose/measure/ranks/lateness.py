@@ -147,10 +147,8 @@ def _behind(
 
 
 def _held_up(group: Sequence[Transfers], members: Sequence[Member]) -> dict[int, int]:
-    """By member: how long waiting in a set's exchanges may have held its compute up, ns per step.
-
-    That is all transport less what surely other kinds did, and less the transfer that it was stalled on here. Waiting beside compute costs
-    nothing: a reduction of gradients that overlaps backward, or an exchange beside another micro-batch, waits there for the late rank, too.
+    """By member: how long waiting in a set's exchanges may have held its compute up, ns per step: all transport less what surely other
+    kinds did, and less the transfer that it was stalled on here. Waiting beside compute costs nothing, for the late rank neither.
     """
     kinds = {one.group.kind for one in group}
     return {member.place: _stalled(member, kinds, [one.moving.get(place, 0) for one in group]) for place, member in enumerate(members)}
@@ -426,8 +424,6 @@ def _uneven(members: Sequence[Member], buckets: Buckets) -> tuple[LateCause, str
 
 def _of_all_groups(entry: Late, known: Background) -> Late:
     """What ranks that are late in turn cost, in all groups: where nobody is late always, that is what their members wait on average."""
-    if entry.rank is not None:
-        return entry
     members = [member for member in known.members if member.rank.rank in entry.ranks]
     lost = [ns - bubble for member in members for ns, bubble in zip(known.own[member.place].lost, member.bubble, strict=True)]
     mean = sum(lost) // len(lost)

@@ -74,8 +74,6 @@ def fit_by_clock(reference: Course, other: Course, *, ahead: int, limit: int = F
     """The shift at which both end together by clocks of which the other's is `ahead` by so much, with the distance from that (p90) as
     `scatter`; None: none within `limit` (ns) of it.
     """
-    if not reference.ends or not other.ends:
-        return None
     first, last = (bisect_left(reference.ends, end - ahead) for end in (other.ends[0], other.ends[-1]))
     middle = {first, last - len(other.ends) + 1}
     best: Fit | None = None

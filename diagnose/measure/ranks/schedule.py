@@ -48,10 +48,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
         return idle / (1 + idle)
 
     def paces(self, own: Mapping[int, int], late: Collection[int]) -> dict[int, int]:
-        """By stage, what its step takes (ns) by its ranks' own times: the middle one's, or that of a late rank where it is longer.
-
-        A stage's exchanges and reductions wait for its late ranks. Of others a longer own time is waiting that no exchange showed. Stages
-        of which no rank was captured are taken to be like the middle one of the others.
+        """By stage, what its step takes (ns) by its ranks' own times: the middle one's, or that of a late rank where it is longer (of
+        others a longer one is waiting that no exchange showed). Stages without captured rank are taken to be like the middle one.
         """
         mates: dict[int, list[int]] = defaultdict(list)
         for rank in own.keys() & self.of.keys():

@@ -209,9 +209,8 @@ _UNTIL = pl.max_horizontal(pl.col("src_end") + pl.col("lag"), pl.when(pl.col("la
 
 
 def _with_lag(pairs: pl.DataFrame, begins: pl.Series, ready: pl.Series) -> pl.DataFrame:
-    """`pairs` with the lag that is usual where nothing else holds the operation up.
-
-    By operation: `begins`: when its launch lets it begin; `ready`: when the last that it follows has ended.
+    """`pairs` with the lag that is usual where nothing else holds the operation up. By operation: `begins`: when its launch lets it begin;
+    `ready`: when the last that it follows has ended.
     """
     known = pairs.with_columns((pl.col("start") - pl.col("src_end")).alias("measured"))
     done = known["src_end"]

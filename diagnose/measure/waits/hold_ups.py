@@ -92,10 +92,8 @@ def host_work(pieces: pl.DataFrame, shadowed: pl.DataFrame, compute: pl.DataFram
 
 
 def restarts(worked: pl.DataFrame, pieces: pl.DataFrame, calls: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """Host work that synchronising calls are charged with beyond their own time: index, ns.
-
-    `worked`: as `host_work` gives it; `calls`: start, end of the calls that held the host; `work`: start, end, issued of the device's
-    operations.
+    """Host work that synchronising calls are charged with beyond their own time: index, ns. `worked`: as `host_work` gives it; `calls`:
+    start, end of those that held the host; `work`: start, end, issued of the device's operations.
     """
     own = worked.filter(
         pl.col("cause").is_in(list(PLAIN_WORK)) & ~pl.col("pause") & ~((pl.col("cause") == "launch") & (pl.col("length") >= LONG_NS))

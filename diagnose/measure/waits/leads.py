@@ -42,9 +42,7 @@ def host_limited(
     found: Stalls, work: pl.DataFrame, inside: pl.DataFrame, windows: pl.DataFrame, host: HostActivity, claimed: pl.Series
 ) -> pl.DataFrame:
     """Of `claimed` (ns per window, by transport) that in whose place the host would hold compute up: index, transport_host_limited_ns.
-
-    `work`: start, end, stream, role, call_start, issued, in order of start; `inside`: those in the windows; `host`: its calls, and what
-    held it.
+    `work`: start, end, stream, role, call_start, issued, in order of start; `inside`: those in the windows.
     """
     total = int(claimed.sum())
     line = _line(inside)
@@ -56,10 +54,7 @@ def host_limited(
 def recompute_restart(
     found: Stalls, work: pl.DataFrame, inside: pl.DataFrame, windows: pl.DataFrame, host: HostActivity, repeated: Recompute
 ) -> pl.DataFrame:
-    """By what the host would be late less without the repeated work, beyond what that takes: index, recompute_restart_ns (null: not known).
-
-    `work`: op too, and else as for `host_limited`.
-    """
+    """By what the host would be late less without the repeated work, beyond what that takes: index, recompute_restart_ns (or null)."""
     if repeated.per_window is None:
         return windows.select("index", pl.lit(None, dtype=pl.Int64).alias("recompute_restart_ns"))
     again = pl.col("op").is_in(repeated.ops.implode()).fill_null(value=False)

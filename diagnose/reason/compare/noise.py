@@ -314,10 +314,9 @@ def spread_interval(
     limits: NoiseLimits,
     run_noise: float | None = None,
 ) -> tuple[float, float]:
-    """The interval of the difference of means of a part of the step, in the values' own unit; of a single step by what is assumed of one.
-
-    `base` and `new` are its values in the median step of each run. Of one run against one `steps` are its values in all steps, and
-    `middles` says of how many steps each median step is the mean.
+    """The interval of the difference of means of a part of the step (its values in the median step of each run), in the values' own unit;
+    of a single step by what is assumed of one. Of one run against one `steps` are its values in all steps, `middles`: of how many each
+    median step is the mean.
     """
     delta, tail = fmean(new) - fmean(base), (1 - limits.confidence.value) / 2
     level = (fmean(base) + fmean(new)) / 2
@@ -360,9 +359,8 @@ def _doubt(noise: _Noise, level: float, unit: float, transform: Transform, limit
 def _more(
     noise: _Noise, n_base: int, n_new: int, allowed: float, unit: float, transform: Transform, limits: NoiseLimits, floor: float
 ) -> tuple[int, int] | None:
-    """How many runs more of each side would show a change of `allowed`, if the noise is what it seems; None where no number would.
-
-    Of the new side alone where the base has runs enough to measure noise and that does; else of both, up to one number.
+    """How many runs more of each side (of new alone where base has enough to measure noise and that does) would show a change of `allowed`,
+    if the noise is what it seems, up to one number; None where none would.
     """
     weight = limits.noise_weight.value
     scale = noise.scale if noise.freedom is not None else math.sqrt(noise.scale**2 + noise.of_two / 2)

@@ -393,10 +393,8 @@ _LEFT_BEHIND = ("event", "awaited", "queue")  # kinds of edges that go on withou
 
 
 def delayed(graph: Graph, mask: pl.Series, until: pl.Series) -> Graph:
-    """The selected operations moved on their stream to where the stream waits for the next operation of `until` after them.
-
-    What waited for them, a stream or a call, waits for the one before them on the stream; what follows the move waits for them. Where they
-    would wait for themselves all stays as it is.
+    """The selected operations moved on their stream to where it waits for the next operation of `until` after them. What waited for them
+    waits for the one before them; what follows the move waits for them. Where they would wait for themselves all stays as it is.
     """
     ops = _Ops.of(graph)
     wanted = ops.places(until)
