@@ -59,7 +59,7 @@ __all__ = ["Run", "Script", "Token", "read_script"]
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<index>\[[^\]]*\])?(?P<plus>\+)?=")
 _LOCAL = frozenset({"declare", "local", "typeset"})  # to the function in which they stand
 _DECLARING = _LOCAL | {"export", "readonly"}
-_STEP = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*(?P<sign>\+\+|--)|(?P<first>\+\+|--)\s*(?P<before>[A-Za-z_]\w*))\s*")
+_CHANGED = re.compile(r"([A-Za-z_]\w*)\s*(?:\+\+|--|[-+*/%]?=(?!=))|(?:\+\+|--)\s*([A-Za-z_]\w*)")  # by a calculation
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 _SUBMITTING = frozenset({"sbatch", "qsub", "bsub", "flux"})
 _MAX_LEVEL = 8  # of scripts inside commands, functions and files
@@ -94,19 +94,13 @@ def read_script(text: str, *, path: Path | None = None) -> Script:
     reader = _Reader(path)
     reader.schedule(launch.scheduled(text), reader.scope)
     reader.chain(parse_script(text), reader.scope)
-    uncalled = [name for name in reader.functions if name not in reader.called]
-    runs = list(reader.runs)
-    for name in uncalled:  # a function that is only handed on, to a trap or another shell
-        reader.runs = []
-        reader.call(name, (), reader.scope.copy())
-        runs += [replace(run, conditional=True) for run in reader.runs]
     variables = {
         name: tuple(token(value, 1) for value in held.values) if held.array else _words(held.values)
         for name, held in reader.scope.variables.items()
         if "[" not in name
     }
     notes, defaults = tuple(dict.fromkeys(reader.scope.notes)), tuple(dict.fromkeys(reader.scope.defaults))
-    return Script(runs=tuple(runs), variables=variables, notes=notes, defaults=defaults)
+    return Script(runs=tuple(reader.runs), variables=variables, notes=notes, defaults=defaults)
 
 
 def _words(values: Sequence[Value]) -> tuple[Token, ...]:
@@ -139,7 +133,6 @@ class _Reader:
     scope: Scope = field(init=False)
     runs: list[Run] = field(default_factory=list)
     functions: dict[str, tuple[Node, str]] = field(default_factory=dict)  # body, and the file that it stands in
-    called: set[str] = field(default_factory=set)
     files: dict[str, Value] = field(default_factory=dict)  # that the script wrote itself
     conditional: int = 0
     outer: tuple[Token, ...] = ()
@@ -157,13 +150,10 @@ class _Reader:
     def chain(self, chain: Chain, scope: Scope) -> tuple[Status, Flow]:
         status: Status = "assumed"
         for before, node in chain.items:
-            if before == "&&" and status == "no":
+            if (before, status) in (("&&", "no"), ("||", "yes")):
                 continue
-            if before == "||" and status == "yes":
-                continue
-            maybe = (before == "&&" and status == "unknown") or (before == "||" and status in ("unknown", "assumed"))
-            if maybe:
-                self.maybe([lambda one, node=node: self.node(node, one)[1]], scope, skipped=True)
+            if (before, status) in (("&&", "unknown"), ("||", "unknown"), ("||", "assumed")):
+                self.maybe([node], scope, skipped=True)
                 status = "unknown"
                 continue
             taken, started = scope.copy(), len(self.runs)
@@ -181,7 +171,9 @@ class _Reader:
         """Whether a program was started since so many commands. A script that ends without one only complains: the run went another way."""
         return any(_STARTS.fullmatch(one.text) for run in self.runs[since:] for one in run.tokens[:8])
 
-    def node(self, node: Node, scope: Scope) -> tuple[Status, Flow]:
+    def node(self, node: Node | Chain, scope: Scope) -> tuple[Status, Flow]:
+        if isinstance(node, Chain):
+            return self.chain(node, scope)
         self.steps += 1
         if self.steps > _MAX_STEPS:
             raise ValueError(f"unfolds to more than {_MAX_STEPS} commands")
@@ -193,7 +185,7 @@ class _Reader:
                 turned: dict[Status, Status] = {"yes": "no", "no": "yes"}
                 return turned.get(status, "unknown"), flow
             case If():
-                return "assumed", self.branches([*node.branches], node.otherwise, scope)
+                return "assumed", self.branches(node.branches, node.otherwise, scope)
             case For():
                 return "assumed", self.loop(node, scope)
             case While():
@@ -206,50 +198,36 @@ class _Reader:
                 self.functions[node.name] = node.body, scope.source
                 return "assumed", None
             case Arithmetic():
-                number = self.counted(node, scope)
+                number = calculated(node.text, node.line, scope)
+                self.forget([name or before for name, before in _CHANGED.findall(node.text)], node.line, scope)
                 return "unknown" if number is None else "yes" if number else "no", None
 
-    def counted(self, node: Arithmetic, scope: Scope) -> int | None:
-        """(( … )): a calculation, or an assignment of one."""
-        step = _STEP.fullmatch(node.text)
-        text = node.text if step is None else f"{step['name'] or step['before']} {(step['sign'] or step['first'])[0]}= 1"
-        match = re.fullmatch(r"\s*(\w+)\s*([-+*/]?)=(?!=)(.*)", text, re.DOTALL)
-        if match is None:
-            return calculated(node.text, node.line, scope)
-        number = calculated(f"{match[1]} {match[2]} ({match[3]})" if match[2] else match[3], node.line, scope)
-        value = plain(str(number), node.line, scope.source) if number is not None else _gap(match[1], node.line, scope)
-        scope.variables[match[1]] = Variable(values=(value,))
-        return None
+    @staticmethod
+    def forget(names: Sequence[str], line: int, scope: Scope, *, array: bool = False) -> None:
+        """What variables hold is not known from here on."""
+        for name in names:
+            scope.variables[name] = Variable(values=(_gap(name, line, scope, several=array),), array=array)
 
-    def branches(self, branches: list[tuple[Chain, Chain]], otherwise: Chain | None, scope: Scope) -> Flow:
+    def branches(self, branches: Sequence[tuple[Chain, Chain]], otherwise: Chain | None, scope: Scope) -> Flow:
         open_: list[Chain] = []
-        closed = False
         for condition, body in branches:
-            status, flow = self.chain(condition, scope)
-            if flow is not None:
+            status = self.chain(condition, scope)[0]
+            if status == "yes" and not open_:
+                taken, before = scope.copy(), len(self.runs)
+                flow = self.chain(body, taken)[1]
+                if flow == "exit" and not self.starts(before):
+                    continue
+                scope.variables, scope.exported = taken.variables, taken.exported
                 return flow
-            if status == "no":
-                continue
-            if status == "yes":
-                if not open_:
-                    taken, before = scope.copy(), len(self.runs)
-                    flow = self.chain(body, taken)[1]
-                    if flow == "exit" and not self.starts(before):
-                        continue
-                    scope.variables, scope.exported = taken.variables, taken.exported
-                    return flow
+            if status != "no":
                 open_.append(body)
-                closed = True
-                break
-            open_.append(body)
+            if status == "yes":
+                return self.maybe(open_, scope, skipped=False)
         if not open_:
             return None if otherwise is None else self.chain(otherwise, scope)[1]
-        if not closed and otherwise is not None:
-            open_.append(otherwise)
-            closed = True
-        return self.maybe([lambda one, body=body: self.chain(body, one)[1] for body in open_], scope, skipped=not closed)
+        return self.maybe([*open_, *filter(None, [otherwise])], scope, skipped=otherwise is None)
 
-    def maybe(self, bodies: Sequence[object], scope: Scope, *, skipped: bool) -> Flow:
+    def maybe(self, bodies: Sequence[Node | Chain], scope: Scope, *, skipped: bool) -> Flow:
         """Branches of which one is taken, nobody knows which; `skipped`: perhaps none. A branch that ends the script leaves no trace."""
         before = dict(scope.variables)
         left: list[Scope] = [scope.copy()] if skipped else []
@@ -257,13 +235,12 @@ class _Reader:
         flows: list[Flow] = []
         for body in bodies:
             one = scope.copy()
-            flow: Flow = body(one)  # type: ignore[operator]
-            flows.append(flow)
-            if flow in (None, "break"):
+            flows.append(self.node(body, one)[1])
+            if flows[-1] in (None, "break"):
                 left.append(one)
         self.conditional -= 1
         if not left:
-            return flows[0] if flows else None
+            return flows[0]
         names = list(dict.fromkeys(name for one in left for name in one.variables))
         found = merged([one.variables for one in left], names)
         for name, held in found.items():
@@ -298,7 +275,7 @@ class _Reader:
     def unknown_loop(self, node: For, scope: Scope) -> Flow:
         if node.name:
             scope.variables[node.name] = Variable(values=(_gap(node.name, 1, scope),))
-        return self.maybe([lambda one: self.chain(node.body, one)[1]], scope, skipped=True)
+        return self.maybe([node.body], scope, skipped=True)
 
     def without_arguments(self, body: Chain, scope: Scope) -> None:
         """A loop over the script's arguments, read as if there were none: what it alone would set is not set."""
@@ -316,7 +293,7 @@ class _Reader:
         status, _ = self.chain(node.condition, scope)
         if status == "no":
             return None
-        return self.maybe([lambda one: self.chain(node.body, one)[1]], scope, skipped=True)
+        return self.maybe([node.body], scope, skipped=True)
 
     def case(self, node: Case, scope: Scope) -> Flow:
         text = known(joined(node.word, scope))
@@ -325,16 +302,16 @@ class _Reader:
         for patterns, body in node.branches:
             any_ = any(pattern.plain == "*" for pattern in patterns)
             fits = [True] if any_ else [None if text is None else matches(text, pattern, scope) for pattern in patterns]
-            if True in fits and not open_ and (text is not None or len(node.branches) == 1):
+            closed = True in fits
+            if closed and not open_ and (text is not None or len(node.branches) == 1):
                 return self.chain(body, scope)[1]
-            if True in fits or None in fits:
+            if closed or None in fits:
                 open_.append(body)
-                closed |= True in fits
-            if True in fits:
+            if closed:
                 break
         if not open_:
             return None
-        return self.maybe([lambda one, body=body: self.chain(body, one)[1] for body in open_], scope, skipped=not closed)
+        return self.maybe(open_, scope, skipped=not closed)
 
     # --- simple commands ---
 
@@ -392,24 +369,24 @@ class _Reader:
                 self.read(words, command, scope)
                 return "assumed", None
             case "mapfile" | "readarray":
-                scope.variables[words[-1].plain] = Variable(values=(_gap(words[-1].plain, command.line, scope, several=True),), array=True)
+                self.forget([words[-1].plain], command.line, scope, array=True)
                 return "assumed", None
             case "unset":
                 for word in words[1:]:
                     scope.variables.pop(word.plain, None)
                 return "assumed", None
             case "set" if len(words) > 1 and words[1].plain == "--":
-                self.arguments(tuple(one for word in words[2:] for one in expanded(word, scope)), scope)
+                _forget_arguments(scope)
                 return "assumed", None
             case "shift":
                 self.shifted("1" if len(words) == 1 else known(joined(words[1], scope)), command.line, scope)
                 return "assumed", None
             case "let":
-                for word in words[1:]:
-                    self.counted(Arithmetic(text=known(joined(word, scope)) or word.plain, line=word.line), scope)
+                changed = (one for word in words[1:] for one in _CHANGED.findall(word.plain or word.leading))
+                self.forget([name or before for name, before in changed], command.line, scope)
                 return "assumed", None
             case "printf" if len(words) > 2 and words[1].plain == "-v":
-                scope.variables[words[2].plain] = Variable(values=(_gap(words[2].plain, command.line, scope),))
+                self.forget([words[2].plain], command.line, scope)
                 return "assumed", None
         return None
 
@@ -417,7 +394,7 @@ class _Reader:
         """The arguments behind so many; none is known where that is not."""
         held = scope.variables.get("@")
         if places is None or not places.isdecimal():
-            scope.variables = {key: one for key, one in scope.variables.items() if not _is_argument(key)}
+            _forget_arguments(scope)
         elif held is not None and int(places) <= len(held.values):
             self.arguments(tuple(token(value, line) for value in held.values[int(places) :]), scope)
 
@@ -451,7 +428,6 @@ class _Reader:
     def call(self, name: str, arguments: Sequence[Token], scope: Scope) -> Flow:
         """A function's body, with its arguments in the place of the script's."""
         body, own_source = self.functions[name]
-        self.called.add(name)
         if not self.deeper():
             return None
         kept = {key: held for key, held in scope.variables.items() if _is_argument(key)}
@@ -462,8 +438,7 @@ class _Reader:
         outside = self.local.pop()
         scope.variables = {key: one for key, one in scope.variables.items() if key not in outside}
         scope.variables |= {key: one for key, one in outside.items() if one is not None}
-        for key in [key for key in scope.variables if _is_argument(key)]:
-            del scope.variables[key]
+        _forget_arguments(scope)
         scope.variables |= kept
         scope.source = source
         self.level -= 1
@@ -477,8 +452,7 @@ class _Reader:
 
     @staticmethod
     def arguments(tokens: tuple[Token, ...], scope: Scope) -> None:
-        for key in [key for key in scope.variables if _is_argument(key)]:
-            del scope.variables[key]
+        _forget_arguments(scope)
         values = tuple(one.pieces or plain(one.text, one.line) for one in tokens)
         scope.variables |= {str(place): Variable(values=(value,)) for place, value in enumerate(values, 1)}
         scope.variables["@"] = scope.variables["*"] = Variable(values=values, array=True)
@@ -539,23 +513,12 @@ class _Reader:
             return tuple(piece for one in tokens[1:] for piece in (*one.pieces, Piece(text=" ", line=one.line))), None
         for place, one in enumerate(tokens):
             name = one.text.rpartition("/")[2]
-            if one.text.startswith("--wrap=") and one.pieces:
-                first, *rest = one.pieces
-                return (replace(first, text=first.text.removeprefix("--wrap=")), *rest), None
-            if one.text == "--wrap" and place + 1 < len(tokens):
-                return tokens[place + 1].pieces, None
             if name not in _SHELLS and not (name in _SUBMITTING and place == 0):
                 continue
             behind = tokens[place + 1 :]
-            options = [at for at, after in enumerate(behind[:6]) if re.fullmatch(r"-\w*c", after.text)]
-            if (
-                name in _SHELLS
-                and options
-                and all(after.text.startswith("-") for after in behind[: options[0]])
-                and options[0] + 1 < len(behind)
-            ):
-                return behind[options[0] + 1].pieces, None
             files = [at for at, after in enumerate(behind) if not after.text.startswith("-")]
+            if name in _SHELLS and files and any(re.fullmatch(r"-\w*c", after.text) for after in behind[: min(files[0], 6)]):
+                return behind[files[0]].pieces, None
             if command.heredocs and (not files or name in _SUBMITTING or behind[files[0]].text == "-s"):
                 return joined(document_of(command.heredocs[-1]), scope), None
             for at in files[:4]:
@@ -564,8 +527,6 @@ class _Reader:
                     return script, behind[at + 1 :]
                 if name in _SHELLS:
                     return None
-        if tokens[0].text in ("ssh", "docker", "singularity", "apptainer", "kubectl") and command.heredocs:
-            return joined(document_of(command.heredocs[-1]), scope), None
         if tokens[0].text == "ssh" and len(tokens) > 2 and " " in tokens[-1].text:
             return tokens[-1].pieces, None
         script = self.file(tokens[0]) if re.fullmatch(r"\.{1,2}/.*\.sh|.*/[\w.-]+\.sh", tokens[0].text) else None
@@ -610,26 +571,21 @@ class _Reader:
                 return plain(found[1], 1, shown)
         return None
 
-    @staticmethod
-    def read(words: tuple[Word, ...], command: Simple, scope: Scope) -> None:
-        """`read` from the script itself; from elsewhere nothing is known."""
+    def read(self, words: tuple[Word, ...], command: Simple, scope: Scope) -> None:
+        """`read` of names from the script itself, words between blanks or IFS; of anything else that it reads nothing is known."""
         array = any(re.fullmatch(r"-\w*a", word.plain) for word in words)
-        separator = next((known(_right_side(word, 4, scope)) for word in command.words if word.leading.startswith("IFS=")), None)
         names = [word.plain for word in words[1:] if re.fullmatch(r"[A-Za-z_]\w*", word.plain)]
-        value = joined(document_of(command.heredocs[-1]), scope) if command.heredocs else None
-        value = joined(command.strings[-1], scope) if command.strings else value
-        for place, name in enumerate(names):
-            text = None if value is None else known(value)
-            if array and text is not None and value is not None:
-                parts = re.split(re.escape(separator), text) if separator else text.split()
-                scope.variables[name] = Variable(values=tuple(plain(one, value[0].line, scope.source) for one in parts), array=True)
-            elif value is not None and len(names) == 1 and not array:
-                scope.variables[name] = Variable(values=(value,))
-            elif value is not None and text is not None and not array:
-                parts = text.split(separator, len(names) - 1) if separator else text.split(None, len(names) - 1)
-                scope.variables[name] = Variable(values=(plain(parts[place] if place < len(parts) else "", value[0].line, scope.source),))
-            else:
-                scope.variables[name] = Variable(values=(_gap(name, command.line, scope, several=array),), array=array)
+        self.forget(names, command.line, scope, array=array)
+        sources = (*command.strings, *map(document_of, command.heredocs))
+        value = joined(sources[0], scope) if sources and not array else ()
+        text = known(value)
+        if len(names) == 1 and value:
+            scope.variables[names[0]] = Variable(values=(value,))
+        elif value and text is not None:
+            separator = next((known(_right_side(word, 4, scope)) for word in command.words if word.leading.startswith("IFS=")), None)
+            parts = [*text.split(separator or None, len(names) - 1), *("" for _ in names)]
+            given = zip(names, parts, strict=False)
+            scope.variables |= {name: Variable(values=(plain(part, value[0].line, scope.source),)) for name, part in given}
 
 
 _STARTS = re.compile(r"(.*/)?(python[\d.]*|torchrun|srun|mpirun|deepspeed|accelerate)")
@@ -637,6 +593,10 @@ _STARTS = re.compile(r"(.*/)?(python[\d.]*|torchrun|srun|mpirun|deepspeed|accele
 
 def _is_argument(name: str) -> bool:
     return name in ("@", "*", "#") or name.isdigit()
+
+
+def _forget_arguments(scope: Scope) -> None:
+    scope.variables = {name: one for name, one in scope.variables.items() if not _is_argument(name)}
 
 
 def _gap(name: str, line: int, scope: Scope, *, several: bool = False) -> Value:

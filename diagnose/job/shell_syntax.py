@@ -84,7 +84,7 @@ class Simple(Struct, frozen=True, kw_only=True):
 
 
 class Chain(Struct, frozen=True, kw_only=True):
-    """Commands with the operator before each: ; && || | and the like. `negated` stands for a leading `!`."""
+    """Commands with the operator before each: ; && || | and the like."""
 
     items: tuple[tuple[str, Node], ...]
 
@@ -264,20 +264,15 @@ def _array(lexer: _Lexer) -> tuple[Word, ...]:
 
 def _piece(lexer: _Lexer, sign: str) -> list[Part]:
     line = lexer.line
-    if sign == "'":
+    if lexer.text.startswith(("$'", '$"'), lexer.at):
         lexer.advance(1)
-        return [Part(kind="text", text=lexer.until("'", "a quote"), line=line, quoted=True)]
+        sign = lexer.text[lexer.at]
     if sign == '"':
         return _double(lexer)
-    if sign == "\\":
+    if sign in "'\\":
         lexer.advance(1)
-        return [Part(kind="text", text=lexer.advance(1), line=line, quoted=True)]
-    if lexer.text.startswith("$'", lexer.at):
-        lexer.advance(2)
-        return [Part(kind="text", text=lexer.until("'", "a quote"), line=line, quoted=True)]
-    if lexer.text.startswith('$"', lexer.at):
-        lexer.advance(1)
-        return _double(lexer)
+        text = lexer.until("'", "a quote") if sign == "'" else lexer.advance(1)
+        return [Part(kind="text", text=text, line=line, quoted=True)]
     if sign in "$`":
         return [_expansion(lexer, quoted=False)]
     return [Part(kind="text", text=lexer.advance(1), line=line)]
@@ -322,7 +317,6 @@ def _expansion(lexer: _Lexer, *, quoted: bool) -> Part:
     line = lexer.line
     for opening, closing, kind, what in _EXPANSIONS:
         if lexer.text.startswith(opening, lexer.at):
-            before = lexer.at
             lexer.advance(len(opening))
             if opening == closing:
                 return Part(kind=kind, text=lexer.until(closing, what).replace("\\`", "`"), line=line, quoted=quoted)
@@ -330,9 +324,6 @@ def _expansion(lexer: _Lexer, *, quoted: bool) -> Part:
                 text = _braced(lexer, what)
             else:
                 text = lexer.balanced(opening[-1], closing[0], what, quotes="" if kind == "arithmetic" else "'\"")
-            if kind == "arithmetic" and lexer.text[lexer.at : lexer.at + 1] != ")":  # $( (a; b) ), written without the blank
-                lexer.at = before + 2
-                return Part(kind="command", text=lexer.balanced("(", ")", what), line=line, quoted=quoted)
             lexer.advance(len(closing) - 1)
             return Part(kind=kind, text=text, line=line, quoted=quoted)
     match = _VARIABLE.match(lexer.text, lexer.at)
@@ -354,11 +345,7 @@ def _braced(lexer: _Lexer, what: str) -> str:
         if sign == "$":
             _expansion(lexer, quoted=True)
         elif sign == '"':
-            before = lexer.at
-            try:
-                _double(lexer)
-            except ValueError:  # one that never closes stands for itself
-                lexer.at = before + 1
+            _double(lexer)
         else:
             lexer.advance(2 if sign == "\\" else 1)
     raise ValueError(f"holds {what} in line {line} that never ends")
@@ -526,24 +513,28 @@ class _Parser:
 
     def redirected(self, node: Node) -> Node:
         """A compound command with the redirections behind it, which change nothing here."""
-        while self.lexer.at < len(self.lexer.text) and not self.operator():
-            heredoc = _HEREDOC.match(self.lexer.text, self.lexer.at)
-            found = _REDIRECT.match(self.lexer.text, self.lexer.at)
-            if heredoc and not (found and found.group().endswith("<<<")):
-                self.here(heredoc)
-            elif found:
-                self.lexer.advance(len(found.group()))
-                self.lexer.blanks()
-                _word(self.lexer)
-            else:
-                break
+        while self.lexer.at < len(self.lexer.text) and not self.operator() and self.redirection([], [], []):
+            pass
         return node
 
-    def here(self, found: re.Match[str]) -> Heredoc:
-        heredoc = Heredoc(end=found["end"], literal=bool(found["quote"]), tabs=bool(found["dash"]))
-        self.lexer.advance(len(found.group()))
-        self.pending.append(heredoc)
-        return heredoc
+    def redirection(self, heredocs: list[Heredoc], strings: list[Word], targets: list[Word]) -> bool:
+        """One redirection, put where it belongs; False where none comes next."""
+        heredoc = _HEREDOC.match(self.lexer.text, self.lexer.at)
+        found = _REDIRECT.match(self.lexer.text, self.lexer.at)
+        if heredoc and not (found and found.group().endswith("<<<")):
+            heredocs.append(Heredoc(end=heredoc["end"], literal=bool(heredoc["quote"]), tabs=bool(heredoc["dash"])))
+            self.pending.append(heredocs[-1])
+            self.lexer.advance(len(heredoc.group()))
+        elif found:
+            self.lexer.advance(len(found.group()))
+            self.lexer.blanks()
+            if self.lexer.at < len(self.lexer.text) and self.operator() in ("", "("):
+                target = _word(self.lexer)
+                if found.group().endswith("<<<"):
+                    strings.append(target)
+                elif ">" in found.group() and "&" not in found.group():
+                    targets.append(target)
+        return bool(heredoc or found)
 
     def function(self, word: str) -> Function | None:
         place = self.lexer.at
@@ -632,20 +623,7 @@ class _Parser:
         targets: list[Word] = []
         line = self.lexer.line
         while not self.operator() and self.lexer.at < len(self.lexer.text):  # the first skips blanks
-            heredoc = _HEREDOC.match(self.lexer.text, self.lexer.at)
-            redirect = _REDIRECT.match(self.lexer.text, self.lexer.at)
-            if heredoc and not (redirect and redirect.group().endswith("<<<")):
-                heredocs.append(self.here(heredoc))
-            elif redirect:
-                self.lexer.advance(len(redirect.group()))
-                self.lexer.blanks()
-                if self.lexer.at < len(self.lexer.text) and self.operator() in ("", "("):
-                    target = _word(self.lexer)
-                    if redirect.group().endswith("<<<"):
-                        strings.append(target)
-                    elif ">" in redirect.group() and "&" not in redirect.group():
-                        targets.append(target)
-            else:
+            if not self.redirection(heredocs, strings, targets):
                 words.append(_word(self.lexer))
                 if words[-1].plain == "[[" and len(words) == 1:
                     self.tested(words)
@@ -659,18 +637,15 @@ class _Parser:
 
     def tested(self, words: list[Word]) -> None:
         """The words of [[ … ]], in which operators are words too."""
-        while self.lexer.at < len(self.lexer.text) and (not words or words[-1].plain != "]]"):
+        while self.lexer.at < len(self.lexer.text) and words[-1].plain != "]]":
             self.lexer.blanks()
+            regex, line = words[-1].plain == "=~", self.lexer.line
             sign = _OPERATOR.match(self.lexer.text, self.lexer.at)
-            if sign and words[-1].plain == "=~" and sign.group() == "(":
-                words.append(_word(self.lexer, ends=_BLANKS + "\n"))
-            elif sign and sign.group() in ("&&", "||", "(", ")"):
-                line = self.lexer.line
-                words.append(Word(parts=(Part(kind="text", text=self.lexer.advance(len(sign.group())), line=line),), line=line))
-            elif sign and sign.group() == "\n":
-                self.lexer.advance(1)
-            elif sign:
-                return
-            elif self.lexer.at < len(self.lexer.text):
-                regex = bool(words) and words[-1].plain == "=~"
+            if not sign or regex:
                 words.append(_word(self.lexer, ends=_BLANKS + "\n" if regex else _ENDS))
+            elif sign.group() in ("&&", "||", "(", ")"):
+                words.append(Word(parts=(Part(kind="text", text=self.lexer.advance(len(sign.group())), line=line),), line=line))
+            elif sign.group() == "\n":
+                self.lexer.advance(1)
+            else:
+                return

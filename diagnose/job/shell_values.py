@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import fnmatch
+import math
 import operator
 import posixpath
 import re
@@ -303,21 +304,11 @@ def _changed(value: Value, rest: str, line: int, scope: Scope) -> Value | None:
     if text is None or len(text) > 1_000:
         return None
     cut = re.fullmatch(r"(?P<sign>##?|%%?)(?P<pattern>.*)", rest, re.DOTALL)
-    swap = re.fullmatch(r"(?P<all>//?)(?P<old>(?:\\.|[^/\\])+)(?:/(?P<new>.*))?", rest, re.DOTALL)
-    part = re.fullmatch(r":\s*(\d+)(?::(\d+))?", rest)
     if rest in ("^^", ",,"):
         return plain(text.upper() if rest == "^^" else text.lower(), value[0].line if value else line)
-    if part:
-        start = int(part[1])
-        return plain(text[start : start + int(part[2])] if part[2] else text[start:], line)
     if cut:
         pattern = known(joined(word_of(cut["pattern"], line), scope))
         return None if pattern is None else plain(_cut(text, cut["sign"], pattern), line)
-    if swap:
-        old, new = (known(joined(word_of(swap[name] or "", line), scope)) for name in ("old", "new"))
-        if old is None or new is None or re.search(r"[*?\[]", old):
-            return None
-        return plain(text.replace(old, new, -1 if swap["all"] == "//" else 1), line)
     return None
 
 
@@ -386,18 +377,12 @@ def _arguments(command: Simple, scope: Scope) -> list[str]:
 # --- calculations -----------------------------------------------------------------------------------------------------
 
 
-def _quotient(left: int, right: int) -> int:
-    """The shell rounds towards nought."""
-    whole = abs(left) // abs(right)
-    return whole if (left < 0) == (right < 0) else -whole
-
-
 _BINARY: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: _quotient,
-    ast.Mod: lambda left, right: left - right * _quotient(left, right),
+    ast.Div: lambda left, right: int(left / right),  # the shell rounds towards nought
+    ast.Mod: lambda left, right: int(math.fmod(left, right)),
 }
 _COMPARED = {
     ast.Eq: operator.eq,
@@ -418,9 +403,7 @@ def calculated(text: str, line: int, scope: Scope) -> int | None:
         if text_ is None:
             return None
         text = text_
-    if "~" in text:
-        return None
-    text = re.sub(r"!(?!=)", "~", text.replace("&&", " and ").replace("||", " or "))
+    text = text.replace("&&", " and ").replace("||", " or ")
     ternary = re.fullmatch(r"([^?]*)\?([^:?]*):([^:?]*)", text, re.DOTALL)
     if ternary:
         text = f"({ternary[2]}) if ({ternary[1]}) else ({ternary[3]})"
@@ -440,9 +423,6 @@ def _number(node: ast.expr, scope: Scope) -> int:
         found = int(held)
     elif isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
         found = _BINARY[type(node.op)](_number(node.left, scope), _number(node.right, scope))
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.Invert):  # the latter stands for `!`, which binds as strongly
-        inner = _number(node.operand, scope)
-        found = -inner if isinstance(node.op, ast.USub) else int(not inner)
     elif isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARED:
         found = int(_COMPARED[type(node.ops[0])](_number(node.left, scope), _number(node.comparators[0], scope)))
     elif isinstance(node, ast.BoolOp):
