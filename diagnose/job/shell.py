@@ -52,6 +52,7 @@ from diagnose.job.shell_values import (
     plain,
     tested,
     token,
+    words_of,
 )
 
 __all__ = ["Run", "Script", "Token", "read_script"]
@@ -95,34 +96,12 @@ def read_script(text: str, *, path: Path | None = None) -> Script:
     reader.schedule(launch.scheduled(text), reader.scope)
     reader.chain(parse_script(text), reader.scope)
     variables = {
-        name: tuple(token(value, 1) for value in held.values) if held.array else _words(held.values)
+        name: tuple(token(value, 1) for value in held.values) if held.array else words_of(held.values)
         for name, held in reader.scope.variables.items()
         if "[" not in name
     }
     notes, defaults = tuple(dict.fromkeys(reader.scope.notes)), tuple(dict.fromkeys(reader.scope.defaults))
     return Script(runs=tuple(reader.runs), variables=variables, notes=notes, defaults=defaults)
-
-
-def _words(values: Sequence[Value]) -> tuple[Token, ...]:
-    """A text cut at its blanks."""
-    found: list[Token] = []
-    for value in values:
-        current: list[Piece] = []
-        for piece in value:
-            if piece.unresolved:
-                current.append(piece)
-                continue
-            parts = re.split(r"(\s+)", piece.text)
-            line = piece.line
-            for part in parts:
-                if part.isspace():
-                    found += [token(tuple(current), line)] if current else []
-                    current = []
-                elif part:
-                    current.append(replace(piece, text=part, line=line))
-                line += part.count("\n")
-        found += [token(tuple(current), 1)] if current else []
-    return tuple(found)
 
 
 @dataclass(eq=False)
@@ -623,20 +602,14 @@ def _store(scope: Scope, word: Word, match: re.Match[str]) -> None:
                 scope.variables[f"{name}[{member[1]}]"] = Variable(values=(_right_side(item, member.end(), scope),))
         values = tuple(one.pieces or plain(one.text, one.line) for item in word.array for one in expanded(item, scope))
         values = (*(before.values if before and match["plus"] else ()), *values)
-        if len(values) > MAX_WORDS:
-            raise ValueError(f"unfolds to more than {MAX_WORDS} words")
         scope.variables[name] = Variable(values=values, array=True)
         return
     value = _right_side(word, match.end(), scope)
-    if match["plus"] and before is not None and not before.array:
-        value = (*(before.values[0] if before.values else ()), *value)
-        if sum(len(piece.text) + 1 for piece in value) > MAX_WORDS * 10:
-            raise ValueError(f"unfolds to more than {MAX_WORDS} words")
-    scope.variables[name] = (
-        Variable(values=(value,))
-        if not (match["plus"] and before and before.array)
-        else replace(before, values=((*before.values[0], *value) if before.values else value, *before.values[1:]))
-    )
+    if match["plus"] and before is not None:  # behind a text, or the first member of an array
+        first, *more = before.values or ((),)
+        scope.variables[name] = replace(before, values=((*first, *value), *more))
+    else:
+        scope.variables[name] = Variable(values=(value,))
 
 
 def _right_side(word: Word, skip: int, scope: Scope) -> Value:

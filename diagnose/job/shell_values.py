@@ -173,15 +173,20 @@ def expanded(word: Word, scope: Scope) -> tuple[Token, ...]:
 
 def joined(word: Word, scope: Scope) -> Value:
     """A word as one value: blanks do not cut."""
-    found: list[Piece] = []
-    letters = 0
+    values = _Values()
     for part in word.parts:
         for number, value in enumerate(_part(part, scope)):
-            found += [Piece(text=" ", line=part.line), *value] if number else value
-            letters += sum(len(piece.text) + 1 for piece in value)
-            if letters > MAX_TEXT:
-                raise ValueError(f"unfolds to more than {MAX_TEXT} characters")
-    return tuple(found)
+            values.add((Piece(text=" ", line=part.line), *value) if number else value)
+    return tuple(values.current)
+
+
+def words_of(texts: Sequence[Value]) -> tuple[Token, ...]:
+    """Texts cut at their blanks."""
+    values = _Values()
+    for text in texts:
+        values.add_split(text)
+        values.cut()
+    return tuple(token(value, 1) for value in values.done)
 
 
 def _part(part: Part, scope: Scope) -> Sequence[Value]:
