@@ -60,7 +60,8 @@ __all__ = ["Run", "Script", "Token", "read_script"]
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<index>\[[^\]]*\])?(?P<plus>\+)?=")
 _LOCAL = frozenset({"declare", "local", "typeset"})  # to the function in which they stand
 _DECLARING = _LOCAL | {"export", "readonly"}
-_CHANGED = re.compile(r"([A-Za-z_]\w*)\s*(?:\+\+|--|[-+*/%]?=(?!=))|(?:\+\+|--)\s*([A-Za-z_]\w*)")  # by a calculation
+_NAME = r"([A-Za-z_]\w*)(?:\[[^\]]*\])?"
+_CHANGED = re.compile(rf"{_NAME}\s*(?:\+\+|--|(?:<<|>>|[-+*/%&|^])?=(?!=))|(?:\+\+|--)\s*{_NAME}")  # by a calculation
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 _SUBMITTING = frozenset({"sbatch", "qsub", "bsub", "flux"})
 _MAX_LEVEL = 8  # of scripts inside commands, functions and files
@@ -178,8 +179,12 @@ class _Reader:
                 return "assumed", None
             case Arithmetic():
                 number = calculated(node.text, node.line, scope)
-                self.forget([name or before for name, before in _CHANGED.findall(node.text)], node.line, scope)
+                self.counted(node.text, node.line, scope)
                 return "unknown" if number is None else "yes" if number else "no", None
+
+    def counted(self, text: str, line: int, scope: Scope) -> None:
+        """What a calculation assigns is not worked out."""
+        self.forget([name or before for name, before in _CHANGED.findall(text)], line, scope)
 
     @staticmethod
     def forget(names: Sequence[str], line: int, scope: Scope, *, array: bool = False) -> None:
@@ -343,31 +348,24 @@ class _Reader:
                 tokens = [one for word in words[1:] for one in expanded(word, scope)]
                 if tokens:
                     self.included(tokens[0], scope)
-                return "assumed", None
             case "read":
                 self.read(words, command, scope)
-                return "assumed", None
             case "mapfile" | "readarray":
                 self.forget([words[-1].plain], command.line, scope, array=True)
-                return "assumed", None
             case "unset":
                 for word in words[1:]:
                     scope.variables.pop(word.plain, None)
-                return "assumed", None
             case "set" if len(words) > 1 and words[1].plain == "--":
                 _forget_arguments(scope)
-                return "assumed", None
             case "shift":
                 self.shifted("1" if len(words) == 1 else known(joined(words[1], scope)), command.line, scope)
-                return "assumed", None
             case "let":
-                changed = (one for word in words[1:] for one in _CHANGED.findall(word.plain or word.leading))
-                self.forget([name or before for name, before in changed], command.line, scope)
-                return "assumed", None
+                self.counted("".join(f"{part.text} " for word in words[1:] for part in word.parts), command.line, scope)
             case "printf" if len(words) > 2 and words[1].plain == "-v":
                 self.forget([words[2].plain], command.line, scope)
-                return "assumed", None
-        return None
+            case _:
+                return None
+        return "assumed", None
 
     def shifted(self, places: str | None, line: int, scope: Scope) -> None:
         """The arguments behind so many; none is known where that is not."""

@@ -117,6 +117,9 @@ while false; do L=5; done < /dev/null; L=4
 { L=4; } <<< words; M=5
 """
 NOT_KNOWN = r"""
+L=7; let "L = 2 + 2"
+L=2; ((L <<= 1))
+A=(1 2); ((A[0] = 4)); L=${A[0]}
 L=7; A=4x; L=${A/x/}
 L=7; A=xx4; L=${A//x/}
 L=7; A=x4x; L=${A/x/}; L=${L%x}
