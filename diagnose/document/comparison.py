@@ -16,7 +16,7 @@ from diagnose.document.device import Spread, Why
 from diagnose.document.diagnosis import Tool
 from diagnose.document.notebook import Writable
 from diagnose.model.environment import EnvironmentKind
-from diagnose.model.vocabulary import CommKind, Level, Topic, Wall
+from diagnose.model.vocabulary import CommKind, Level, Role, Topic, Wall
 
 SCHEMA = "comparison/2"
 Result = Literal["regression", "improvement", "no_change", "cannot_tell", "refused"]
@@ -227,6 +227,7 @@ class KernelChange(Struct, frozen=True, kw_only=True):
     new_work_ns: int
     delta_ns: int
     why: str = ""  # how a renamed or moved kernel was recognised
+    role: Role | None = None  # None: a document of an older version
 
 
 class OverlapChange(Struct, frozen=True, kw_only=True):

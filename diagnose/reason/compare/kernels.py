@@ -108,6 +108,7 @@ def _change(
         kind=kind,
         name=shown.name,
         bucket=shown.bucket,
+        role=shown.role,
         was=here.name if here and kind == "renamed" else None,
         stream=streams[1],
         was_stream=streams[0],

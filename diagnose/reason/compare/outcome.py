@@ -390,6 +390,7 @@ def _say(row: Category, kernels: Sequence[KernelChange], overlaps: Sequence[Over
     if row.category == "transport":
         one = _exchange(row, overlaps)
         title, extra = (f"{title} of {EXCHANGE[one.kind]}", _overlap(row, one, words)) if one is not None else (title, "")
+        extra = ", ".join(part for part in (extra, _algorithm(row, kernels, words)) if part)
     text = f"{title} {verb} by {ms(abs(row.delta_ns))} ({ms(row.base_ns).removesuffix(' ms')} → {ms(row.new_ns)})"
     text += "" if row.state in {None, "moved"} else f", {_STATES[row.state]}"
     extra = extra or (_kernel(row, kernels, words) if row.category.startswith(COMPUTE) else _cause(row))
@@ -456,6 +457,14 @@ def _cause(row: Category) -> str:
     if most.why == row.category:
         return ""
     return f"{ms(abs(most.delta_ns)) if abs(most.delta_ns) < abs(row.delta_ns) else 'all'} of it {_WHY[most.why]}"
+
+
+def _algorithm(row: Category, kernels: Sequence[KernelChange], words: Vocabulary) -> str:
+    """The collective in whose place another runs (ring or tree, LL or Simple), where it explains at least half of a change of transport."""
+    way = 1 if row.delta_ns > 0 else -1
+    own = [one for one in kernels if one.kind == "renamed" and one.role == "transport"]
+    most = max(own, key=lambda one: way * one.delta_ns, default=None)
+    return "" if most is None or 2 * way * most.delta_ns < abs(row.delta_ns) else _changed(most, words)
 
 
 def _kernel(row: Category, kernels: Sequence[KernelChange], words: Vocabulary) -> str:

@@ -401,6 +401,20 @@ def test_exposed_transport_says_which_exchange_and_why(base: Communication, new:
     assert found.overlap[0].lost_ns == (4_000_000 if "less" in words else None if new.backend == "deepep" else 0)
 
 
+def test_a_collective_of_another_algorithm_is_named() -> None:
+    names = [f"ncclDevKernel_AllReduce_Sum_bf16_{one}" for one in ("RING_LL", "TREE_LL")]
+    base, new = (
+        document(
+            steps,
+            communication=(exchange(took, took),),
+            kernels=sequence([kernel(name, 4, took // 4, bucket="collective", role="transport"), kernel("flash_fwd", 10, 9)]),
+        )
+        for steps, name, took in ((BOTH, names[0], 10_000_000), (WORSE, names[1], 14_000_000))
+    )
+    said = f"because it runs longer (10.0 → 14.0 ms), {names[1]}, which takes the place of {names[0]}"
+    assert said in run(base, new).outcome.moved
+
+
 def test_another_wall_lost_data_and_a_single_step_are_said() -> None:
     new = document(WORSE)
     other = structs.replace(new, verdict=structs.replace(new.verdict, target_wall="host_overhead"))
