@@ -32,15 +32,17 @@ def of_numerics(findings: Iterable[Finding]) -> frozenset[str]:
 
 
 def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) -> tuple[PlanStep, ...]:
-    """The steps in order: what the verdict names as the cause first, then the findings as they stand, each followed by what could be had
-    instead. Of what holds too little to judge nothing is planned, and nothing is only looked at for little. A fix that changes what is
-    computed is no equal alternative of one that doesn't: it stands in a plan only as the first of its finding, or beside a first that only
-    looks.
+    """The steps in order: what the verdict names as the cause first, then the findings as they stand (what only looks behind what changes
+    something and may win more), each followed by what could be had instead. Of what holds too little to judge nothing is planned, and
+    nothing is only looked at for little. A fix that changes what is computed is no equal alternative of one that doesn't: it stands in a
+    plan only as the first of its finding, or beside a first that only looks.
     """
     if verdict.dominant_wall is None and verdict.cause is None:
         return ()
     cause = None if verdict.cause is None else verdict.cause.finding
-    ordered = sorted((one for one in findings if _worth(one, cause, step_ns)), key=lambda one: one.id != cause)
+    worth = [one for one in findings if _worth(one, cause, step_ns)]
+    most = max((one.bound_ns or 0 for one in worth if _changes(one)), default=0)
+    ordered = sorted(worth, key=lambda one: (one.id != cause, not _changes(one) and (one.bound_ns or 0) < most))
     steps: list[PlanStep] = []
     answers: dict[str, dict[str, int]] = {}  # of each fix, by wall, the bound of the first finding there that it answers
     answered = 0
@@ -79,6 +81,11 @@ def _worth(finding: Finding, cause: str | None, step_ns: int | None) -> bool:
     if finding.id == cause:
         return True
     return finding.wall != CAPTURE and finding.bound_ns is not None and finding.bound_ns >= LEAST_SHARE * (step_ns or 0)
+
+
+def _changes(finding: Finding) -> bool:
+    """Whether the first fix that can be had changes the run, or there is none: not, where it only finds out more."""
+    return next((fix.phase != _LOOKING for fix in finding.fixes if fix.state == "applicable"), True)
 
 
 def _step(fix: Fix, finding: Finding, instead_of: str | None, step_ns: int | None) -> PlanStep:

@@ -168,6 +168,11 @@ def test_no_bound_rests_on_a_published_speed(rule: str, busy: str) -> None:
     assert make_context(given, None, BOOK).numbers([BOOK.rules[rule].saves or ""]) == [40_000_000]
 
 
+def test_a_loss_that_no_name_tells_is_bounded_by_all_elementwise_kernels() -> None:
+    given = facts(step_ns=100_000_000, loss_busy_ns=0, elementwise_busy_ns=15_000_000)
+    assert make_context(given, None, BOOK).numbers([BOOK.rules["compute-unfused-loss"].saves or ""]) == [15_000_000]
+
+
 def test_sequential_experts_cost_their_launches_and_the_gathering_of_their_tokens_too() -> None:
     late = {"launch_starved_ns": 9_000_000, "allocator_ns": 1_000_000, "launch_shadowed_ns": 500_000, "host_sync_ns": 2_000_000}
     products = {"expert_gemm_busy_ns": 40_000_000, "expert_gemm_kernels_per_step": 400, "sync_restart_ns": 3_000_000}
