@@ -41,8 +41,8 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) 
         return ()
     cause = None if verdict.cause is None else verdict.cause.finding
     worth = [one for one in findings if _worth(one, cause, step_ns)]
-    most = max((one.bound_ns or 0 for one in worth if _changes(one)), default=0)
-    ordered = sorted(worth, key=lambda one: (one.id != cause, not _changes(one) and (one.bound_ns or 0) < most))
+    most = max((one.bound_ns or 0 for one in worth if _first_phase(one) not in (None, _LOOKING)), default=0)
+    ordered = sorted(worth, key=lambda one: (one.id != cause, _first_phase(one) == _LOOKING and (one.bound_ns or 0) < most))
     steps: list[PlanStep] = []
     answers: dict[str, dict[str, int]] = {}  # of each fix, by wall, the bound of the first finding there that it answers
     answered = 0
@@ -83,9 +83,9 @@ def _worth(finding: Finding, cause: str | None, step_ns: int | None) -> bool:
     return finding.wall != CAPTURE and finding.bound_ns is not None and finding.bound_ns >= LEAST_SHARE * (step_ns or 0)
 
 
-def _changes(finding: Finding) -> bool:
-    """Whether the first fix that can be had changes the run, or there is none: not, where it only finds out more."""
-    return next((fix.phase != _LOOKING for fix in finding.fixes if fix.state == "applicable"), True)
+def _first_phase(finding: Finding) -> str | None:
+    """The phase of the first fix that can be had; none, where no fix can."""
+    return next((fix.phase for fix in finding.fixes if fix.state == "applicable"), None)
 
 
 def _step(fix: Fix, finding: Finding, instead_of: str | None, step_ns: int | None) -> PlanStep:

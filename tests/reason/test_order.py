@@ -241,6 +241,16 @@ def test_what_changes_the_numerics_stands_beside_a_first_that_only_looks() -> No
     assert [(one.fix, one.instead_of) for one in steps[:2]] == [("COM-20", None), ("COM-12", "COM-20")]
 
 
+@pytest.mark.parametrize(("loss", "order"), [(8_000_000, ["CMP-04", "COM-20"]), (5_500_000, ["COM-20", "CMP-04"])])
+def test_what_only_looks_stands_behind_a_change_that_may_win_more(loss: int, order: list[str]) -> None:
+    given = facts(data_parallel_blocking_ns=6_000_000, data_parallel_blocking_share=0.06, loss_busy_ns=loss, **H100, **NCCL)
+    overlapped = job(ddp__overlap_grad_reduce=True, ddp__overlap_param_gather=True, model__cross_entropy_loss_fusion=False)
+    walls = bounds(given, BOOK)
+    found, _ = find(given, job=overlapped, rulebook=BOOK, walls=walls)
+    steps = plan_of(found, verdict(walls, given, BOOK, findings=found), 100_000_000)
+    assert [one.fix for one in steps if one.instead_of is None and one.fix in order] == order
+
+
 def test_of_what_holds_too_little_to_judge_nothing_is_planned() -> None:
     cold: dict[str, FactValue] = {
         "start_up_only": True,
