@@ -42,7 +42,7 @@ TESTS = Path(__file__).parent
 HELD = {
     "D1": "reason/test_relevance.py::test_what_an_applicable_fix_still_needs_is_told",
     "D2": "bisect/test_step.py::test_captures_without_steps_are_brought_to_the_same_work_or_refused",
-    "D3": "commands/test_cli.py::test_what_is_mistyped_is_an_error_and_analyses_nothing",
+    "D3": "commands/test_cli.py::test_what_is_mistyped_is_an_error",
     "D3, paths": "commands/test_cli.py::test_a_named_path_that_does_not_exist_is_an_error_even_beside_good_ones",
     "D4": "reason/test_walls.py::test_where_the_step_goes_and_what_to_attack_are_two_answers",
     "D4, cause": "reason/test_walls.py::test_the_cause_goes_before_the_wall",
