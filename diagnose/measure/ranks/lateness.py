@@ -17,7 +17,7 @@ from diagnose.measure.ranks.groups import Slowness
 from diagnose.measure.ranks.matching import Clocks
 from diagnose.measure.ranks.members import Member
 from diagnose.measure.ranks.schedule import Schedule
-from diagnose.measure.ranks.transfers import OwnTimes, Transfers, unions
+from diagnose.measure.ranks.transfers import OwnTimes, Transfers, stalling, unions
 from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import COMM_KINDS, EXPERT_GEMM, CommKind
 
@@ -151,15 +151,17 @@ def _held_up(group: Sequence[Transfers], members: Sequence[Member]) -> dict[int,
     kinds did, and less the transfer that it was stalled on here. Waiting beside compute costs nothing, for the late rank neither.
     """
     kinds = {one.group.kind for one in group}
-    return {member.place: _stalled(member, kinds, [one.moving.get(place, 0) for one in group]) for place, member in enumerate(members)}
+    moving = stalling(group)
+    return {member.place: _stalled(member, kinds, moving) for member in members}
 
 
-def _stalled(member: Member, kinds: Collection[str], moving: Sequence[int]) -> int:
-    """The same of one member; `moving`: the transfer of each of the set's groups that it was stalled on, ns over all steps."""
+def _stalled(member: Member, kinds: Collection[str], moving: Mapping[tuple[int, int], int]) -> int:
+    """The same of one member; `moving`: the transfer of the set's groups that members were stalled on (`stalling`)."""
     rows = member.device.listed.blocking
     others: int = sum(row["blocking_ns"] for row in rows if row["role"] == "transport" and row["kind"] not in {*kinds, None})
+    moved = sum(moving.get((member.place, step.index or 0), 0) for step in member.steps)
     inferred = step_median(member.device.budget.per_step["blocking_inferred_ns"])  # of which kind, that may be wrong
-    return max(0, member.median.blocking_transport_ns - max(0, others - inferred) - sum(moving) // len(member.steps))
+    return max(0, member.median.blocking_transport_ns - max(0, others - inferred) - moved // len(member.steps))
 
 
 def _steps_matched(group: Sequence[Transfers], table: pl.DataFrame) -> Iterator[float]:

@@ -32,6 +32,8 @@ FEW = 4  # instances that two sequences must have in common, where the shorter h
 CERTAIN = 8  # instances whose common ends are no chance, and outweigh a start time that contradicts them; this project's choice
 CLOSE_NS = 10_000  # two shifts whose scatters differ by less are told apart by what is likely
 
+Leads = Mapping[int, tuple[int, int]]  # by a member's place: its set of aligned clocks, and by how much its own is ahead there (ns)
+
 
 class Course(Struct, frozen=True, kw_only=True):
     """One rank's instances in one group, in order. Ends by its wall clock (or own zero), sizes (None: unknown), steps (None: outside)."""
@@ -192,12 +194,8 @@ NO_FIT = "the captured members' sequences do not fit together"
 _SPAN = re.compile(r"^\[(\d+(?:, ?\d+)*)\]$")
 
 
-def match(
-    members: Sequence[Member],
-    mesh: Mesh | None,
-    clocks: Mapping[int, tuple[int, int]] | None = None,
-) -> tuple[tuple[Matched, ...], tuple[Unmatched, ...]]:
-    """All exchanges, matched as far as possible. `clocks`, where known: by place, a member's set of aligned clocks and its lead there."""
+def match(members: Sequence[Member], mesh: Mesh | None, clocks: Leads | None = None) -> tuple[tuple[Matched, ...], tuple[Unmatched, ...]]:
+    """All exchanges, matched as far as possible; by the `clocks`, where they are known."""
     known = clocks or {}
     named: dict[tuple[str, str, str, Hashable], list[MemberLane]] = defaultdict(list)
     nameless: dict[tuple[str, str, str, Hashable], list[MemberLane]] = defaultdict(list)
@@ -354,7 +352,7 @@ def _end_together(reference: Course, course: Course) -> bool:
 # ------------------------------------------------------------------------------------------------ instances
 
 
-def _matched(parts: Sequence[MemberLane], clocks: Mapping[int, tuple[int, int]], by: Grouping) -> tuple[Matched | None, list[Unmatched]]:
+def _matched(parts: Sequence[MemberLane], clocks: Leads, by: Grouping) -> tuple[Matched | None, list[Unmatched]]:
     """The group's instances, None where no exchange is one of two members or more; members whose sequence fits nobody's are left out."""
     courses = [part.course() for part in parts]
     reference = max(range(len(parts)), key=lambda place: (len(courses[place].ends), -place))
@@ -362,7 +360,7 @@ def _matched(parts: Sequence[MemberLane], clocks: Mapping[int, tuple[int, int]],
     for place in range(len(courses)):
         if place == reference:
             continue
-        found = _beside_a_mate(parts, courses, fits, place) or _fit_of(parts, courses, reference, place, clocks)
+        found = _beside_a_mate(parts, courses, fits, place, clocks) or _fit_of(parts, courses, reference, place, clocks)
         if found is not None:
             fits[place] = found
     together = _of_common_instances({place: (one.shift, len(courses[place].ends)) for place, one in fits.items()})
@@ -401,38 +399,42 @@ def _of_common_instances(spans: Mapping[int, tuple[int, int]]) -> list[int]:
     return sorted(kept)
 
 
-def _beside_a_mate(parts: Sequence[MemberLane], courses: Sequence[Course], fits: Mapping[int, Fit], place: int) -> Fit | None:
-    """The shift of one member's sequence by another's that is known, where both share a clock and end together by it; None otherwise. Steps
+def _ahead(one: Member, other: Member, clocks: Leads) -> int | None:
+    """By how much the other's clock is ahead (ns), where they are aligned or, none being compared yet, one; None elsewhere."""
+    if not clocks:
+        return 0 if share_clock(one, other) else None
+    mine, theirs = clocks[one.place], clocks[other.place]
+    return theirs[1] - mine[1] if mine[0] == theirs[0] else None
+
+
+def _beside_a_mate(
+    parts: Sequence[MemberLane], courses: Sequence[Course], fits: Mapping[int, Fit], place: int, clocks: Leads
+) -> Fit | None:
+    """The shift of one member's sequence by another's that is known, where they end together by aligned clocks; None otherwise. Steps
     that are alike fit at any shift by whole steps, and captures may number them differently.
     """
-    mate = next((other for other in fits if share_clock(parts[other].member, parts[place].member)), None)
-    if mate is None:
-        return None
-    found = fit_by_clock(courses[mate], courses[place], ahead=0)
+    leads = ((mate, _ahead(parts[mate].member, parts[place].member, clocks)) for mate in fits)
+    mate, ahead = next(((mate, lead) for mate, lead in leads if lead is not None), (place, None))
+    found = None if ahead is None else fit_by_clock(courses[mate], courses[place], ahead=ahead)
     return None if found is None else replace(found, shift=found.shift + fits[mate].shift)
 
 
-def _fit_of(
-    parts: Sequence[MemberLane], courses: Sequence[Course], reference: int, place: int, clocks: Mapping[int, tuple[int, int]]
-) -> Fit | None:
+def _fit_of(parts: Sequence[MemberLane], courses: Sequence[Course], reference: int, place: int, clocks: Leads) -> Fit | None:
     """The shift of one member's sequence against the reference's; None where none is to be believed.
 
     By one clock a group's exchanges end together. If not, they are of several groups, or, where many alike say so, a start time is wrong:
     where few say so, the shift by the clocks counts.
     """
-    found = fit(courses[reference], courses[place])
-    certain = found is not None and found.n >= CERTAIN and found.scatter <= FIRM_NS
-    mine, theirs = clocks.get(parts[place].member.place), clocks.get(parts[reference].member.place)
-    aligned = mine is not None and theirs is not None and mine[0] == theirs[0]
-    ahead = mine[1] - theirs[1] if aligned and mine is not None and theirs is not None else 0
-    if certain or (found is not None and abs(found.offset - ahead) <= LOOSE_NS):
-        return found
     one, other = parts[reference].member, parts[place].member
-    timed = one.rank.start_unix_ns is not None and other.rank.start_unix_ns is not None
-    by_clock = fit_by_clock(courses[reference], courses[place], ahead=ahead) if aligned or timed else None
-    if by_clock is not None and (aligned or by_clock.n > 1):
+    found, ahead = fit(courses[reference], courses[place]), _ahead(one, other, clocks)
+    certain = found is not None and found.n >= CERTAIN and found.scatter <= FIRM_NS
+    if certain or (found is not None and abs(found.offset - (ahead or 0)) <= LOOSE_NS):
+        return found
+    timed = None not in (one.rank.start_unix_ns, other.rank.start_unix_ns)
+    by_clock = fit_by_clock(courses[reference], courses[place], ahead=ahead or 0) if timed or ahead is not None else None
+    if by_clock is not None and (ahead is not None or by_clock.n > 1):
         return by_clock
-    return None if aligned or share_clock(one, other) else found
+    return found if ahead is None else None
 
 
 def _numbered_instances(part: MemberLane, place: int, shift: int) -> pl.DataFrame:
@@ -462,7 +464,7 @@ class Clocks(Struct, frozen=True, kw_only=True):
     """`pairs` for the report; `known`: by place, the set of aligned clocks, and what to take off its times for those of its first."""
 
     pairs: tuple[ClockPair, ...]
-    known: Mapping[int, tuple[int, int]]
+    known: Leads
     notes: tuple[str, ...] = ()
 
     def together(self, members: Iterable[Member]) -> bool:
@@ -506,7 +508,7 @@ def _certain(group: Matched) -> bool:
     return group.matched >= CERTAIN and isinstance(scatter, float) and scatter <= FIRM_NS
 
 
-def _contradicts(group: Matched, known: Mapping[int, tuple[int, int]]) -> bool:
+def _contradicts(group: Matched, known: Leads) -> bool:
     """Whether members whose clocks are aligned end the group's exchanges apart by these clocks: then these are not the same ones."""
     ends: dict[int, list[int]] = defaultdict(list)
     for (place,), rows in group.instances.group_by("place", maintain_order=True):

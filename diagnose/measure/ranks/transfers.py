@@ -48,12 +48,6 @@ class Transfers(Struct, frozen=True, kw_only=True, dict=True):
         return sums
 
     @cached_property
-    def moving(self) -> Mapping[int, int]:
-        """By place: transfer that the member's compute was stalled on, ns over all its steps."""
-        inside = self.rows.filter(pl.col("index").is_not_null())
-        return dict(inside.group_by("place").agg(pl.col("moving").sum()).iter_rows())
-
-    @cached_property
     def by_member(self) -> pl.DataFrame:
         """`rows` with member, the place among all members."""
         places = {place: part.member.place for place, part in enumerate(self.group.parts)}
@@ -227,18 +221,24 @@ def own_times(members: Sequence[Member], every: Sequence[Transfers]) -> Mapping[
         )
         for found in every
     ]
+    held = stalling(every)
     waited = unions(rows, "start", "middle")
     moved = unions(rows, "middle", "end")
-    stalling: Counter[tuple[int, int]] = Counter()
-    for found in every:
-        held = found.by_member.filter(pl.col("index").is_not_null()).group_by("member", "index").agg(pl.col("moving").sum())
-        stalling.update({(member, index): ns for member, index, ns in held.iter_rows()})
     matched = {part.member.place for found in every for part in found.group.parts}
     shared = _shared_steps(every)
     return {
-        member.place: _own_times(member, waited, moved, stalling, shared.get(member.place, {}), matched=member.place in matched)
+        member.place: _own_times(member, waited, moved, held, shared.get(member.place, {}), matched=member.place in matched)
         for member in members
     }
+
+
+def stalling(every: Sequence[Transfers]) -> Mapping[tuple[int, int], int]:
+    """By (member's place, step): transfer in these groups that its compute was stalled on, ns."""
+    sums: Counter[tuple[int, int]] = Counter()
+    for found in every:
+        inside = found.by_member.filter(pl.col("index").is_not_null()).group_by("member", "index").agg(pl.col("moving").sum())
+        sums.update({(member, index): ns for member, index, ns in inside.iter_rows()})
+    return sums
 
 
 def _shared_steps(every: Sequence[Transfers]) -> dict[int, dict[int, bool]]:
@@ -267,18 +267,18 @@ def _own_times(
     member: Member,
     waited: Mapping[tuple[int, int], int],
     moved: Mapping[tuple[int, int], int],
-    stalling: Mapping[tuple[int, int], int],
+    stalled: Mapping[tuple[int, int], int],
     shared: Mapping[int, bool],
     *,
     matched: bool,
 ) -> OwnTimes:
-    """`waited`, `moved`, `stalling`: waiting, transfer, and what of it compute was stalled on (ns), by member's place and step; `shared`:
+    """`waited`, `moved`, `stalled`: waiting, transfer, and what of it compute was stalled on (ns), by member's place and step; `shared`:
     which steps are (by step; default: all).
     """
     steps = [step.index or 0 for step in member.steps]
     wait = tuple(waited.get((member.place, step), 0) for step in steps)
     lost = tuple(
-        bubble + min(ns, max(0, step.blocking_transport_ns - bubble - stalling.get((member.place, index), 0)))
+        bubble + min(ns, max(0, step.blocking_transport_ns - bubble - stalled.get((member.place, index), 0)))
         for step, index, bubble, ns in zip(member.steps, steps, member.bubble, wait, strict=True)
     )
     held = tuple(shared.get(step, True) for step in steps)

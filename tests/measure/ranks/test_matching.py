@@ -151,6 +151,15 @@ def test_steps_that_are_all_alike_are_laid_beside_each_other_by_a_common_clock()
     assert matched(host=1) == [4_000_000]
 
 
+def test_few_exchanges_of_other_steps_meet_by_start_times_of_clocks_that_are_synchronised() -> None:
+    times = [33_000_000 * step + 20_000 * (step * step % 7) for step in range(6)]
+    own = [[replace(ran, step=step) for step, ran in enumerate(rans(times[first : first + 4]))] for first in (0, 2)]
+    both = members([Did(rank=rank, lanes={lane(communicator=7): own[rank]}, steps=4) for rank in range(2)])
+    (group,) = match(both, None)[0]
+    ended = group.instances.group_by("ordinal", maintain_order=True).agg("end")["end"].to_list()
+    assert ended == [[times[2], times[2]], [times[3], times[3]]]
+
+
 def test_a_later_beginning_and_several_streams_still_make_one_sequence() -> None:
     times = ends(40, 9)
     one = lane(communicator=7)
@@ -320,6 +329,25 @@ def test_captures_of_other_steps_meet_in_the_steps_that_both_hold(clock: int, fe
     found, _, told = aligned(members([rank(0, 0, 0), rank(1, 2, clock)]), None)
     assert {one.operation: (one.matched, one.seen) for one in found} == {"all-to-all": (24, 72), "all-reduce": (2 * few, 6 * few)}
     assert told.known == {0: (0, 0), 1: (0, clock)}
+
+
+def test_a_rare_exchange_of_all_groups_meets_by_the_clocks_that_each_group_aligns() -> None:
+    """Two groups with many exchanges each; no two clocks are alike, and captures begin at different steps."""
+    layers = [[33_000_000 * step + end for step in range(6) for end in ends(12, 10 * group + step)] for group in range(2)]
+    last = [33_000_000 * step + 30_000_000 + 20_000 * (step * step % 7) for step in range(6)]
+
+    def rank(number: int, first: int, ahead: int) -> Did:
+        lanes = {
+            lane(communicator=number // 2): rans(layers[number // 2][12 * first : 12 * first + 48], moved=ahead),
+            lane("other", "all-reduce", "all_reduce", communicator=8): rans(last[first : first + 4], moved=ahead),
+        }
+        return Did(rank=number, lanes=lanes)
+
+    firsts = (0, 1, 0, 2)
+    found, _, _ = aligned(members([rank(number, first, 7_000_000_000 * number) for number, first in enumerate(firsts)]), None)
+    (whole,) = (one for one in found if one.operation == "all-reduce")
+    later = whole.instances.sort("ordinal", "place").group_by("ordinal", maintain_order=True).agg("end")["end"].to_list()
+    assert [end - own[2] for own in later for end in own[3:]] == [7_000_000_000] * whole.matched, "one group's members meet by its clocks"
 
 
 # -------------------- which ranks share a stage and a group, against Megatron-Core's order counted out rank by rank
