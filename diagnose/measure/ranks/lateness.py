@@ -150,18 +150,15 @@ def _held_up(group: Sequence[Transfers], members: Sequence[Member]) -> dict[int,
     """By member: how long waiting in a set's exchanges may have held its compute up, ns per step: all transport less what surely other
     kinds did, and less the transfer that it was stalled on here. Waiting beside compute costs nothing, for the late rank neither.
     """
-    kinds = {one.group.kind for one in group}
-    moving = stalling(group)
-    return {member.place: _stalled(member, kinds, moving) for member in members}
-
-
-def _stalled(member: Member, kinds: Collection[str], moving: Mapping[tuple[int, int], int]) -> int:
-    """The same of one member; `moving`: the transfer of the set's groups that members were stalled on (`stalling`)."""
-    rows = member.device.listed.blocking
-    others: int = sum(row["blocking_ns"] for row in rows if row["role"] == "transport" and row["kind"] not in {*kinds, None})
-    moved = sum(moving.get((member.place, step.index or 0), 0) for step in member.steps)
-    inferred = step_median(member.device.budget.per_step["blocking_inferred_ns"])  # of which kind, that may be wrong
-    return max(0, member.median.blocking_transport_ns - max(0, others - inferred) - moved // len(member.steps))
+    kinds = {one.group.kind for one in group} | {None}
+    moving, held = stalling(group), {}
+    for member in members:
+        rows = [row for row in member.device.listed.blocking if row["role"] == "transport" and row["kind"] not in kinds]
+        moved = sum(moving.get((member.place, step.index or 0), 0) for step in member.steps)
+        inferred = step_median(member.device.budget.per_step["blocking_inferred_ns"])  # of which kind, that may be wrong
+        others = max(0, sum(row["blocking_ns"] for row in rows) - inferred)
+        held[member.place] = max(0, member.median.blocking_transport_ns - others - moved // len(member.steps))
+    return held
 
 
 def _steps_matched(group: Sequence[Transfers], table: pl.DataFrame) -> Iterator[float]:

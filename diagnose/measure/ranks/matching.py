@@ -420,10 +420,8 @@ def _beside_a_mate(
 
 
 def _fit_of(parts: Sequence[MemberLane], courses: Sequence[Course], reference: int, place: int, clocks: Leads) -> Fit | None:
-    """The shift of one member's sequence against the reference's; None where none is to be believed.
-
-    By one clock a group's exchanges end together. If not, they are of several groups, or, where many alike say so, a start time is wrong:
-    where few say so, the shift by the clocks counts.
+    """The shift of one member's sequence against the reference's; None where none is to be believed. By one clock a group's exchanges end
+    together. If not, they are of several groups, or, where many alike say so, a start time is wrong: where few do, the clocks count.
     """
     one, other = parts[reference].member, parts[place].member
     found, ahead = fit(courses[reference], courses[place]), _ahead(one, other, clocks)
