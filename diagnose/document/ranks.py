@@ -144,10 +144,10 @@ class Late(Struct, frozen=True, kw_only=True):
 
     `rank` comes last, in `last_share` of the instances with noticeable waiting, and costs `wait_ns` per step: for so long all others were
     there and only it was not (or it and those that are late with it). With nobody in particular `wait_ns` is the mean of all waits.
-    `pattern` goes by the waiting: "always" if at least 80 % of it is behind `rank`, "mostly" from 50 % on; with "rotating" no rank does so
-    much, and `rank` is None. `alike` are late with it by the same cause, and what it costs is the cost of all. `bucket` takes longer there
-    than on the others (by `longer_ns` per step), or is what those that take turns have uneven work in; `evidence` one sentence with the
-    figures.
+    `pattern` goes by the waiting: "always" if at least 80 % of it is behind `rank`, "mostly" from 50 % on, or where `rank` alone has steps
+    in which its GPU is slow; with "rotating" no rank does so much, and `rank` is None. `alike` are late with it by the same cause, and what
+    it costs is the cost of all. `bucket` takes longer there than on the others (by `longer_ns` per step), or is what those that take turns
+    have uneven work in; `evidence` one sentence with the figures.
 
     `saves_ns`: what the step could win at most of what `rank` costs, because work that is evened out falls on it too, and another pipeline
     stage may take its place; None: as much as it costs.

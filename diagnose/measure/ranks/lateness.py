@@ -351,7 +351,7 @@ def _in_turn(blame: _Blame, members: Sequence[Member], total: int, known: Backgr
     ranks = tuple(one.rank.rank for one in blame.members)
     lost = next((entry.lost_ns for entry in known.experts if entry.ranks == ranks), 0)
     by_layer = lost >= EXPLAINS * total
-    slow = _slow_in_turn(members)
+    slow, whose = _slow_in_turn(members)
     found: tuple[LateCause, str | None, int]
     if slow >= EXPLAINS * total:
         found = ("slow_gpu", None, slow)
@@ -361,9 +361,14 @@ def _in_turn(blame: _Blame, members: Sequence[Member], total: int, known: Backgr
     told = longer >= EXPLAINS * total
     if shown and not told:
         return
-    most = max((blame.lasts[member.place] for member in members), default=0) / max(1, blame.noticed)
+    whose = whose if cause == "slow_gpu" else None
+    most = max((blame.lasts[member.place] for member in ([whose] if whose else members)), default=0) / max(1, blame.noticed)
+    often = f"{100 * most:.1f} % of {blame.noticed}"
     turns = "Another rank comes last" if len(members) == len(blame.members) else "Beside the straggler another rank is late"
+    turns += f" from one collective to the next (the one that does so most often, in {often})"
     words = "no rank does so most of the time"
+    if whose is not None:
+        turns = f"Rank {whose.rank.rank} comes last in {often} collectives with notable waiting"
     if cause == "slow_gpu":
         words = f"in single steps kernels of one shape take longer than in others, {slow / 1e6:.3f} ms more on the slowest than on the mean"
     elif by_layer:
@@ -373,29 +378,34 @@ def _in_turn(blame: _Blame, members: Sequence[Member], total: int, known: Backgr
     yield Late(
         kinds=blame.kinds,
         ranks=ranks,
-        rank=None,
-        pattern="rotating",
+        rank=whose.rank.rank if whose else None,
+        pattern="mostly" if whose else "rotating",
         last_share=round(most, 4),
         wait_ns=total,
         cause=cause if told else "unknown",
         bucket=bucket if told else None,
         longer_ns=longer if told else None,
-        evidence=(
-            f"{turns} from one collective to the next (the one that does so most often, in {100 * most:.1f} % of {blame.noticed}); {words}."
-        ),
+        evidence=f"{turns}; {words}.",
         status="inferred",
         saves_ns=total * (len(members) - 1) // len(members) if told and cause in EVENED else None,
     )
 
 
-def _slow_in_turn(members: Sequence[Member]) -> int:
-    """What the slowest device of each step takes longer than the mean, because its kernels take longer in this step (ns per step)."""
+def _slow_in_turn(members: Sequence[Member]) -> tuple[int, Member | None]:
+    """What the slowest device of each step takes longer than the mean, because its kernels take longer in this step (ns per step).
+
+    And whose device that is, where nearly all of it is of one.
+    """
     every = [
         {step.index: sum(step.compute.values()) * (1 - 1 / member.pace(step.index)) for step in member.device.split} for member in members
     ]
     common = set.intersection(*(set(steps) for steps in every)) if every else set()
-    columns = [[steps[index] for steps in every] for index in common]
-    return round(sum(max(column) - fmean(column) for column in columns) / max(1, len(columns)))
+    above: Counter[int] = Counter()
+    for index in common:
+        column = [steps[index] for steps in every]
+        above[column.index(max(column))] += max(column) - fmean(column)  # type: ignore[assignment]
+    whose = next((members[place] for place, ns in above.items() if ns >= ALWAYS * above.total()), None)
+    return round(above.total() / max(1, len(common))), whose
 
 
 def _uneven(members: Sequence[Member], buckets: Buckets) -> tuple[LateCause, str, int]:

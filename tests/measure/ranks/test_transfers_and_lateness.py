@@ -548,6 +548,23 @@ def test_gpus_that_are_slow_in_turn_have_no_uneven_work() -> None:
     assert "kernels of one shape take longer" in found.evidence
 
 
+def test_a_gpu_that_alone_is_slow_in_some_steps_is_named_though_most_waiting_is_for_others() -> None:
+    """Rank 3 comes last in two of five steps, slowed by 17 / 11 there; why others do in the three that are left nothing tells."""
+    turns = [3, 0, 3, 1, 2]
+    steps = [
+        replace(
+            one,
+            in_steps=[{"attention": 17_000_000 if rank == turn == 3 else 11_000_000} for turn in turns],
+            paces=[17 / 11 if rank == turn == 3 else 1.0 for turn in turns],
+        )
+        for rank, one in enumerate(in_turn(turns))
+    ]
+    (found,) = judged(steps)
+    assert (found.rank, found.pattern, found.cause, found.longer_ns) == (3, "mostly", "slow_gpu", 1_800_000)
+    assert found.last_share == pytest.approx(0.4)
+    assert found.evidence.startswith("Rank 3 comes last in 40.0 % of 50 collectives with notable waiting; in single steps kernels of one")
+
+
 def test_work_that_the_same_ranks_have_most_of_is_not_uneven_in_turn() -> None:
     """Ranks 0 and 1 have more than 2 and 3 in every step; who of the two comes last changes, what they work on does not."""
     every = [
