@@ -36,7 +36,9 @@ def test_paths_are_texts_or_paths_and_one_trace_needs_no_list(tmp_path: Path) ->
     with pytest.raises(InputError, match="does not exist"):
         diagnose.diagnose(str(tmp_path / "x.sqlite"))
     saved = minimal().save(tmp_path / "x.json")
-    assert len(repr(diagnose.compare(str(saved), minimal(), anyway=True))) < 300
+    found = diagnose.compare(str(saved), minimal(), anyway=True)
+    assert len(repr(found)) < 300
+    assert (found.base.label, found.new.label) == (saved.name, "new"), "a document that names no file is called by its side"
 
 
 def test_load_reads_a_trace_and_says_in_a_line_what_it_holds() -> None:

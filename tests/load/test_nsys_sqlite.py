@@ -155,8 +155,8 @@ def test_copies(tmp_path: Path) -> None:
     assert got["copy_kind"].to_list() == ["h2d", "h2d", "d2h", "d2h", "d2d", "h2h", "h2h", "p2p", "h2d", "other"]
     assert got["pinned"].to_list() == [False, True, False, True, None, True, False, None, None, None]
     assert got["bytes"].to_list() == [4096 + i for i in range(10)]
-    assert texts(trace, got, "name_id")[:1] == ["[CUDA memcpy Host-to-Device]"]
-    assert texts(trace, got, "name_id")[-1] == "[CUDA memcpy]"
+    ways = [*["Host-to-Device"] * 2, *["Device-to-Host"] * 2, "Device-to-Device", *["Host-to-Host"] * 2, "Peer-to-Peer", "Host-to-Device"]
+    assert texts(trace, got, "name_id") == [*(f"[CUDA memcpy {way}]" for way in ways), "[CUDA memcpy]"]
 
 
 def test_pages_of_unified_memory_move_without_a_call(tmp_path: Path) -> None:

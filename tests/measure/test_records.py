@@ -290,6 +290,16 @@ def test_every_operation_of_the_step_stands_in_its_columns_with_its_launch_range
     assert set(waited) <= {"nccl"} or waited == []
 
 
+def test_calls_and_ranges_of_the_host_beyond_the_bound_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call for each of five kernels, and six ranges that meet the step; four of each are kept."""
+    items = [run("gemm", at, at + 5, at - 4) for at in range(10, 60, 10)]
+    spans = [Span(text="iteration 0", start=0, end=70), *(Span(text=f"attn {at}", start=at, end=at + 2) for at in range(10, 60, 10))]
+    monkeypatch.setattr("diagnose.measure.step_host.WHOLE", 4)
+    host = timeline(measured(items, spans)).host
+    assert host is not None
+    assert (len(host.call_start_ns), len(host.range_start_ns), host.omitted) == (4, 4, 5 + 6 - 8)
+
+
 def test_the_host_of_the_step_has_every_launch_short_ranges_too_and_when_each_place_shows() -> None:
     items = [
         run("gemm", 10, 12, 1),

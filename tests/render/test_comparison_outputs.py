@@ -112,6 +112,14 @@ def test_every_figure_of_the_reconciled_delta_stands_in_the_report(format_: str)
             assert units.signed_ms(one.delta_ns) in report
 
 
+@pytest.mark.parametrize(("runs", "said"), [(1, ""), (2, " of all 2 runs"), (3, " of all 3 runs")])
+def test_a_step_time_of_several_runs_says_so(runs: int, said: str) -> None:
+    side = rich().base
+    several = tuple(c.RunRead(label=f"{number}.sqlite", value=1.0, n=1) for number in range(runs))
+    told = story.step(structs.replace(side, runs=several), "step")
+    assert f"(median of {side.steps.n}{said}; " in told
+
+
 def test_how_the_delta_adds_up_is_told_beside_it() -> None:
     found = rich()
     assert found.delta is not None

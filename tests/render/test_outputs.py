@@ -108,6 +108,25 @@ def test_what_was_not_measured_is_never_zero(format_: str) -> None:
     assert "not measured" in report
 
 
+@pytest.mark.parametrize(
+    ("bound", "parts", "said"),
+    [
+        (None, {"host_work": 2_000_000, "host_sync": None}, "known parts 2.0"),
+        (5_000_000, {"host_work": 2_000_000, "host_sync": None}, ""),
+        (None, {"host_work": None}, ""),
+    ],
+)
+def test_of_a_bound_that_is_not_known_as_a_whole_the_known_parts_are_told(
+    bound: int | None, parts: dict[str, int | None], said: str
+) -> None:
+    document = minimal()
+    wall = structs.replace(document.walls[0], bound_ns=bound, lower_ns=None, parts=parts)
+    cells = tables.walls(structs.replace(document, walls=(wall,))).rows[0].cells
+    (told,) = [cell for cell in cells if "host" in str(cell) or "–" in str(cell)][-1:]
+    assert ("known parts" in str(told)) == bool(said)
+    assert said in str(told)
+
+
 @pytest.mark.parametrize("format_", ["text", "markdown", "html", "github", "junit", "sarif", "json"])
 def test_a_document_without_a_verdict_is_shown_and_says_why(format_: str) -> None:
     said = "Too little was captured to judge: 9.00 µs of GPU time in the whole capture (device operations: 3)."

@@ -1,5 +1,6 @@
 """What may leave the house: nothing private of a hostile job file, and everything that a reader of the settings needs."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,9 @@ def test_the_same_value_has_the_same_stand_in_and_the_list_holds_no_value() -> N
     )
     said = "\n".join(listing(redactor.stand_ins))
     assert "beside a_token, b_token" in said
+    assert re.findall(r"(redacted-\S+) +(\d+)×", said) == [
+        ("redacted-secret-1", "3"), ("redacted-secret-2", "1"), ("redacted-path-1", "1"), ("redacted-host-1", "1"), ("redacted-user-1", "2"),
+    ]  # fmt: skip
     assert [one for one in ("topsecret", "heidi", "box-17") if one in said] == []
 
 

@@ -10,6 +10,7 @@ from msgspec import structs
 from diagnose import pipeline
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.forecast import Report, Whatif
+from diagnose.measure.ranks.meetings import ONE_RANK
 from diagnose.measure.replay.excerpt import cut, excerpt, part
 from diagnose.measure.replay.graph import Graph
 from diagnose.reason.forecast.outcome import replayed
@@ -168,6 +169,16 @@ def test_a_plan_names_the_fixes_of_which_only_a_bound_is_known(tmp_path: Path, m
     assert [(one.question, one.reason, one.next_step) for one in told if one.question] == [
         ("COM-06", "Nobody measured it.", "At most its finding's bound: 5.0 ms per step.")
     ]
+
+
+@pytest.mark.parametrize(("asked", "joint"), [({"plan": True}, 0), ({"fixes": ["HOST-07"]}, 1), ({"no_wait": True}, 1), ({}, 0)])
+def test_ranks_are_replayed_together_for_questions_and_not_for_a_plan(
+    asked: dict[str, Any], joint: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[object] = []
+    monkeypatch.setattr("diagnose.measure.ranks.meetings.meeting_ranks", lambda *found: calls.append(found) or ONE_RANK)
+    pipeline.whatif([trace(tmp_path, 0)], **asked)
+    assert len(calls) == joint
 
 
 @pytest.mark.deep
