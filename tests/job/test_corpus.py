@@ -16,6 +16,7 @@ FLAGS = "--num-layers 4 --tensor-model-parallel-size 2"
     f'OPTIONS=" \\\n  {FLAGS} \\\n  --bf16"\nrun_cmd="torchrun --nproc_per_node 8 train_x.py ${{OPTIONS}}"\necho ${{run_cmd}}\neval ${{run_cmd}}\n',
     f'#!/bin/bash\nsrun --container-image=x bash -lc "\n  cd /opt\n  python -u pretrain_gpt.py \\\n  {FLAGS}\n"\n',
     f"sbatch <<EOF\n#!/bin/bash\nsrun torchrun --nnodes 1 --nproc_per_node 8 run.py {FLAGS}\nEOF\n",
+    f"sbatch -p h100 --nodes 2 <<EOF\n#!/bin/bash\nsrun torchrun --nproc_per_node 8 run.py {FLAGS}\nEOF\n",
     f"docker run -it --rm image bash -c 'torchrun --nproc_per_node 8 run.py {FLAGS}'\n",
     f"ray job submit --address=x -- python3 train.py {FLAGS}\n",
     f"MODEL_ARGS=(\n  {FLAGS}\n)\n",
