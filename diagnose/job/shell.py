@@ -45,6 +45,8 @@ from diagnose.job.shell_values import (
     Variable,
     calculated,
     expanded,
+    forget,
+    forget_counted,
     joined,
     known,
     matches,
@@ -52,6 +54,7 @@ from diagnose.job.shell_values import (
     plain,
     tested,
     token,
+    unknown,
     words_of,
 )
 
@@ -60,8 +63,6 @@ __all__ = ["Run", "Script", "Token", "read_script"]
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<index>\[[^\]]*\])?(?P<plus>\+)?=")
 _LOCAL = frozenset({"declare", "local", "typeset"})  # to the function in which they stand
 _DECLARING = _LOCAL | {"export", "readonly"}
-_NAME = r"([A-Za-z_]\w*)(?:\[[^\]]*\])?"
-_CHANGED = re.compile(rf"{_NAME}\s*(?:\+\+|--|(?:<<|>>|[-+*/%&|^])?=(?!=))|(?:\+\+|--)\s*{_NAME}")  # by a calculation
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 _SUBMITTING = frozenset({"sbatch", "qsub", "bsub", "flux"})
 _MAX_LEVEL = 8  # of scripts inside commands, functions and files
@@ -179,18 +180,8 @@ class _Reader:
                 return "assumed", None
             case Arithmetic():
                 number = calculated(node.text, node.line, scope)
-                self.counted(node.text, node.line, scope)
+                forget_counted(node.text, node.line, scope)
                 return "unknown" if number is None else "yes" if number else "no", None
-
-    def counted(self, text: str, line: int, scope: Scope) -> None:
-        """What a calculation assigns is not worked out."""
-        self.forget([name or before for name, before in _CHANGED.findall(text)], line, scope)
-
-    @staticmethod
-    def forget(names: Sequence[str], line: int, scope: Scope, *, array: bool = False) -> None:
-        """What variables hold is not known from here on."""
-        for name in names:
-            scope.variables[name] = Variable(values=(_gap(name, line, scope, several=array),), array=array)
 
     def branches(self, branches: Sequence[tuple[Chain, Chain]], otherwise: Chain | None, scope: Scope) -> Flow:
         open_: list[Chain] = []
@@ -258,7 +249,7 @@ class _Reader:
 
     def unknown_loop(self, node: For, scope: Scope) -> Flow:
         if node.name:
-            scope.variables[node.name] = Variable(values=(_gap(node.name, 1, scope),))
+            scope.variables[node.name] = Variable(values=(unknown(node.name, 1, scope),))
         return self.maybe([node.body], scope, skipped=True)
 
     def without_arguments(self, body: Chain, scope: Scope) -> None:
@@ -351,7 +342,7 @@ class _Reader:
             case "read":
                 self.read(words, command, scope)
             case "mapfile" | "readarray":
-                self.forget([words[-1].plain], command.line, scope, array=True)
+                forget([words[-1].plain], command.line, scope, array=True)
             case "unset":
                 for word in words[1:]:
                     scope.variables.pop(word.plain, None)
@@ -360,9 +351,9 @@ class _Reader:
             case "shift":
                 self.shifted("1" if len(words) == 1 else known(joined(words[1], scope)), command.line, scope)
             case "let":
-                self.counted("".join(f"{part.text} " for word in words[1:] for part in word.parts), command.line, scope)
+                forget_counted("".join(f"{part.text} " for word in words[1:] for part in word.parts), command.line, scope)
             case "printf" if len(words) > 2 and words[1].plain == "-v":
-                self.forget([words[2].plain], command.line, scope)
+                forget([words[2].plain], command.line, scope)
             case _:
                 return None
         return "assumed", None
@@ -552,7 +543,7 @@ class _Reader:
         """`read` of names from the script itself, words between blanks or IFS; of anything else that it reads nothing is known."""
         array = any(re.fullmatch(r"-\w*a", word.plain) for word in words)
         names = [word.plain for word in words[1:] if re.fullmatch(r"[A-Za-z_]\w*", word.plain)]
-        self.forget(names, command.line, scope, array=array)
+        forget(names, command.line, scope, array=array)
         sources = (*command.strings, *map(document_of, command.heredocs))
         value = joined(sources[0], scope) if sources and not array else ()
         text = known(value)
@@ -574,10 +565,6 @@ def _is_argument(name: str) -> bool:
 
 def _forget_arguments(scope: Scope) -> None:
     scope.variables = {name: one for name, one in scope.variables.items() if not _is_argument(name)}
-
-
-def _gap(name: str, line: int, scope: Scope, *, several: bool = False) -> Value:
-    return (Piece(text=f"${name}", line=line, unresolved=f"${name}", several=several, source=scope.source),)
 
 
 def _line(chain: Chain) -> int:

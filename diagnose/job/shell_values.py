@@ -198,6 +198,7 @@ def _part(part: Part, scope: Scope) -> Sequence[Value]:
     if scope.depth <= MAX_DEPTH:
         if part.kind == "arithmetic":
             number = calculated(part.text, part.line, scope)
+            forget_counted(part.text, part.line, scope)
             found = None if number is None else (plain(str(number), part.line, scope.source),)
         elif part.kind == "command":
             text = _output(part, scope)
@@ -206,6 +207,26 @@ def _part(part: Part, scope: Scope) -> Sequence[Value]:
             found = _variable(part, scope)
     scope.depth -= 1
     return (_gap(part, scope),) if found is None else found
+
+
+def unknown(name: str, line: int, scope: Scope, *, several: bool = False) -> Value:
+    """What a variable holds that is not known."""
+    return (Piece(text=f"${name}", line=line, unresolved=f"${name}", several=several, source=scope.source),)
+
+
+def forget(names: Sequence[str], line: int, scope: Scope, *, array: bool = False) -> None:
+    """What variables hold is not known from here on."""
+    for name in names:
+        scope.variables[name] = Variable(values=(unknown(name, line, scope, several=array),), array=array)
+
+
+_ASSIGNED = r"([A-Za-z_]\w*)(?:\[[^\]]*\])?"
+_CHANGED = re.compile(rf"{_ASSIGNED}\s*(?:\+\+|--|(?:<<|>>|[-+*/%&|^])?=(?!=))|(?:\+\+|--)\s*{_ASSIGNED}")  # by a calculation
+
+
+def forget_counted(text: str, line: int, scope: Scope) -> None:
+    """What a calculation assigns is not worked out."""
+    forget([name or before for name, before in _CHANGED.findall(text)], line, scope)
 
 
 def _gap(part: Part, scope: Scope) -> Value:

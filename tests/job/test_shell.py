@@ -152,6 +152,8 @@ L=7; mapfile -t A <<< 4; L=${A[0]}
 L=7; for i in $(seq 4); do L=$i; done
 L=7; for ((i = 0; i < 5; i++)); do L=$i; done
 L=7; N=4; L=$((N++))
+L=7; N=3; M=$((N++)); L=$N
+L=7; N=3; : $((N += 1)); L=$N
 L=7; L=$((~-5))
 L=7; ((L = 2 ** 2))
 """
