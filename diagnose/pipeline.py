@@ -354,8 +354,9 @@ _RANK = re.compile(r"(?<![a-z])(?<!local[-_.])rank[-_.=]?(\d{1,6})(?!\d)", re.IG
 
 
 def _named_by_files(measured: Sequence[Measured], paths: Sequence[str | Path]) -> list[Measured]:
-    """Inputs whose trace does not tell the rank, under the one in the file's or else its folder's name (rank_3.sqlite), where all of them
-    have one of their own there: a name with the rank on its host comes back on the next host.
+    """Inputs whose trace does not tell the rank, under the rank in the file's name, or else in that of its folder (rank_3.sqlite).
+
+    Only where all of them have one of their own there: a name with the rank on its host comes back on the next host.
     """
     untold = {place: Path(paths[place]) for place, one in enumerate(measured) if [rank.source for rank in one.ranks] == ["assigned"]}
     spelt = {place: _RANK.findall(path.name) or _RANK.findall(path.parent.name) for place, path in untold.items()}
@@ -391,8 +392,9 @@ def _with_inputs_left_out(ledger: Ledger, refused: Sequence[tuple[str | Path, In
 
 
 def with_distinct_ranks(measured: Sequence[Measured]) -> list[Measured]:
-    """Inputs whose ranks do not collide: a rank that is taken (by the first that a trace tells), or only assigned, gets the next free
-    number.
+    """Inputs whose ranks do not collide: a rank that is taken, or only assigned, gets the next free number.
+
+    What a trace tells goes before what was assigned, and the first to say so keeps its number before another that says the same gets one.
     """
     taken: set[int] = set()
     claims = [(place, rank) for place, one in enumerate(measured) for rank in one.ranks]

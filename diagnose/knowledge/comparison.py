@@ -1,5 +1,6 @@
-"""What a comparison knows (trace_rules/comparison.yaml): thresholds with sources, settings that make two jobs the same work, which way is
-better.
+"""What a comparison knows.
+
+Thresholds with their sources, the settings that make two jobs the same work, which way is better (trace_rules/comparison.yaml).
 """
 
 from __future__ import annotations

@@ -97,8 +97,9 @@ def load_environment_rules(data: bytes | None = None) -> EnvironmentRules:
 
 
 class RawEnvironment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a capture tells of what is around the code, before anything is chosen: values by place and key, how each place is called in the
-    document ({} stands for the key), and names of users and hosts.
+    """What a capture tells of what is around the code, before anything is chosen.
+
+    Values by place and key, how each place is called in the document ({} stands for the key), and names of users and hosts.
     """
 
     values: Mapping[Place, Mapping[str, tuple[object, ...]]]

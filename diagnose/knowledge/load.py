@@ -18,8 +18,9 @@ from diagnose.knowledge.taxonomy import HostRules, Taxonomy, load_host_rules, lo
 
 
 class Knowledge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All rules in use: facts, rules and fixes; what kernels, ranges, host calls and exchanges are; what proves a feature; what may be told
-    of the environment.
+    """All rules in use: facts, rules and fixes; what kernels, ranges, host calls and exchanges are; names that prove a feature.
+
+    What may be told of the environment.
     """
 
     rulebook: Rulebook

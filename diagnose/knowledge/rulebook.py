@@ -455,8 +455,9 @@ def _tree(folder: Traversable, prefix: str) -> Iterator[_Source]:
 
 
 def _extra_sources(path: Path) -> tuple[_Source, ...]:
-    """Rule files under a path that the user named, as rules/…, playbook/…, checks/… or buckets/…; those that lie bare are told by their
-    keys.
+    """Rule files under a path that the user named, as rules/…, playbook/…, checks/… or buckets/….
+
+    Files that lie bare are told by their keys.
     """
     try:
         if not path.is_dir():

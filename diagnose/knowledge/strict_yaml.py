@@ -36,8 +36,10 @@ class Repeated(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def load(text: str | bytes, repeated: list[Repeated] | None = None) -> object:
-    """The document in `text`; an empty one is None. Of a key that stands twice the last counts where `repeated` takes note of it. Aliases
-    are resolved, but what would unfold to more than MAX_NODES values, or contains itself, is refused. Raises YamlError.
+    """The document in `text`; an empty one is None. Of a key that stands twice the last counts where `repeated` takes note of it.
+
+    Aliases are resolved (config dumps contain them), but a document that would unfold to more than MAX_NODES values, or that
+    contains itself, is refused. Raises YamlError.
     """
     if len(text) > MAX_BYTES:
         raise YamlError(f"more than {MAX_BYTES // 2**20} MiB")
@@ -217,8 +219,10 @@ class _Builder:
 
 
 def line_of(text: str | bytes, path: Sequence[str | int], word: str = "") -> int | None:
-    """The line, from 1, of what stands at `path` (keys and places in lists), or of what it reaches, in a document that `load` accepts; with
-    `word`, of the scalar or key below that reads so. None for an empty document.
+    """The line, from 1, of what stands at `path` (keys and places in lists) in a document that `load` accepts.
+
+    Where the path ends early, or is not there at all, the line of what it reaches; with `word`, the line of the scalar or key below
+    that reads so. None for an empty document.
     """
     node = yaml.compose(text, Loader=yaml.CSafeLoader)
     if node is None:

@@ -160,8 +160,9 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class HostCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One family of host API calls. `waits_for`: by a synchronising call. `compiled`: a silence before it is compilation. `starts`: first
-    use of the GPU.
+    """One family of host API calls. `waits_for`: what a synchronising call waits for. `compiled`: a silence before it is compilation.
+
+    `starts`: the first call of a process that uses the GPU.
     """
 
     id: str
@@ -189,8 +190,9 @@ class PolledKernel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class StepAnchor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One spelling of an iteration's range. `numbered`: the pattern's first group is its number. `ends`: it is only the last part of a
-    step.
+    """One spelling of an iteration's range. `numbered`: the first capture group of the pattern is the iteration's number.
+
+    `ends`: it is only the last part of a step.
     """
 
     id: str

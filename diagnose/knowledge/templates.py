@@ -63,8 +63,9 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
 
 
 def fill(template: str, values: Mapping[str, Value]) -> str:
-    """`template` with its fields filled in; what is not known says so, without the unit behind it, and within `[[…]]` leaves all of that
-    out.
+    """`template` with its fields filled in; what is not known says so, without the unit behind it.
+
+    What stands in `[[…]]` is left out where one of its fields is not known.
     """
 
     def segment(match: re.Match[str]) -> str:

@@ -29,8 +29,9 @@ class Clause(Strict, frozen=True, kw_only=True):
 
 
 class Floor(Clause, frozen=True, kw_only=True):
-    """A capture that holds too little for a verdict; without `advice` for any finding but on capture and job file. `finding`: the rule that
-    says so.
+    """A capture that holds too little for a verdict.
+
+    Without `advice` too little for any finding but those on the capture and the job file. `finding`: the rule that says the same.
     """
 
     advice: bool = True
@@ -77,7 +78,9 @@ class CertaintyRule(Strict, frozen=True, kw_only=True):
 
 
 class Walls(Strict, frozen=True, kw_only=True):
-    """walls.yaml: the walls in order, what stands for a wall in rules about the capture, when one is to be attacked, how the verdict is
+    """walls.yaml.
+
+    The walls in order, what stands where a wall does in rules about the capture, when a wall is to be attacked, and how the verdict is
     said.
     """
 

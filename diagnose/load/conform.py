@@ -72,8 +72,9 @@ def typed(frame: pl.DataFrame, schema: str) -> pl.DataFrame:
 
 
 def _check(raw: RawTable, ledger: Ledger, *, devices_known: bool) -> tuple[pl.DataFrame, Ledger]:
-    """Rows with usable times (open ranges keep their null end) and, of device operations where others tell theirs, a device; the rest is
-    counted.
+    """Rows with usable times and, of device operations where others tell theirs, a device; the rest is counted.
+
+    Open ranges keep their null end.
     """
     frame = typed(raw.frame, raw.schema)
 
@@ -110,8 +111,10 @@ def _stray(frame: pl.DataFrame, schema: str) -> pl.Series:
 
 
 def _endless(frame: pl.DataFrame) -> pl.Series:
-    """Which rows have an end that can't be one: beyond the last start by more than all starts lie apart, and others began on their stream
-    meanwhile, which runs one after the other (nodes of graphs aside).
+    """Which rows have an end that can't be one.
+
+    They would last beyond the last start by more than all starts lie apart, and others began on their stream meanwhile, which runs one
+    after the other. Nodes of graphs may run beside each other.
     """
     first, last = frame["start"].min(), frame["start"].max()
     if not isinstance(first, int) or not isinstance(last, int):
@@ -158,8 +161,9 @@ def _within(ranges: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
 
 
 def _provenance(raw: RawTrace, ops: pl.DataFrame, origin: int) -> Provenance:
-    """With times from the capture's start, and of the profiler's own spans those while the GPU is at work: what it does before and after
-    (start-up, flush) perturbs nothing that is measured.
+    """With times from the capture's start, and of the profiler's own spans those while the GPU is at work.
+
+    What it does before the first and after the last device operation (start-up, flush) perturbs nothing that is measured.
     """
     told = replace(raw.provenance, origin_ns=origin)
     if raw.overhead is None:

@@ -1,5 +1,8 @@
-"""Events of the PyTorch profiler as typed structs (only the fields that a measure uses), and as columns, a frame per chunk and category:
-loosely written numbers become exact ids, sizes, and microseconds as nanoseconds.
+"""Events of the PyTorch profiler as typed structs (only the fields that a measure uses), and as columns.
+
+A compact frame per chunk and category.
+
+Loosely written numbers become exact columns: ids, sizes, and microseconds as nanoseconds.
 """
 
 from __future__ import annotations
@@ -256,8 +259,9 @@ def whole_ns(microseconds: Sequence[object]) -> pl.Series:
 
 
 def exact_ns(texts: Sequence[Any]) -> pl.Series:
-    """Numbers written as text, in microseconds, as nanoseconds rounded half to even; null where out of range or no number. Eighteen
-    decimals are held exactly; longer ones (no profiler writes them) go through Python's decimals.
+    """Numbers written as text, in microseconds, as nanoseconds rounded half to even; null where out of range or no number.
+
+    Eighteen decimals are held exactly; longer ones (no profiler writes them) go through Python's decimals.
     """
     joined = b"\n".join(texts).decode("ascii", errors="replace")
     column = pl.Series("us", joined.split("\n"), dtype=pl.String)

@@ -501,8 +501,9 @@ def decode_stream(stream: EventStream) -> Decoded:
 
 
 def decode_ranges(path: Path, start: int, processes: int, chunk: int = CHUNK) -> Decoded | None:
-    """Decode the events of the plain file `path` from byte `start` on in up to `processes` processes, this one included; None where there
-    is no safe place to split, or no process could be started.
+    """Decode the events of the plain file `path` from byte `start` on in up to `processes` processes, this one included.
+
+    None where that can't be done (no safe place to split, or no process could be started): decode in one then.
     """
     ends = _splits(path, start, processes)
     if len(ends) < 3:

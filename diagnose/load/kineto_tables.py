@@ -95,8 +95,9 @@ def raw_trace(
     rules: EnvironmentRules | None,
     goes_on: bool = False,
 ) -> RawTrace:
-    """Join the columns of a file and what its top-level keys tell (`goes_on`: more follows in the file after its trace). Raises InputError
-    when no event has a category that the PyTorch profiler writes.
+    """Join the columns of a file and what its top-level keys tell; `goes_on`: more follows in the file after its trace.
+
+    Raises InputError when no event has a category that the PyTorch profiler writes.
     """
     described = _rank(keys, part, rank)
     names = pl.DataFrame({"id": range(len(part.names)), "text": part.names}, schema={"id": pl.Int32, "text": pl.String})
@@ -324,8 +325,9 @@ def _threads(part: Part, tables: Sequence[RawTable], rank: int) -> pl.DataFrame:
 
 
 def _devices(keys: Mapping[str, Any], tables: Sequence[RawTable], rank: int) -> tuple[Device, ...]:
-    """The devices that operations ran on, with the properties that the file gives for them: of any device where all have the same name,
-    since ROCm numbers its operations' devices otherwise than these.
+    """The devices that operations ran on, with the properties that the file gives for them.
+
+    ROCm numbers its operations' devices otherwise than its properties; they are then taken from any device where all have the same name.
     """
     properties = _properties(keys)
     by_id = {found["id"]: found for found in properties if isinstance(found.get("id"), int)}

@@ -110,8 +110,9 @@ def pid_of(process: int) -> int:
 
 
 def _from_environment(source: Source, processes: Sequence[int]) -> tuple[int, int] | None:
-    """(rank, world size) where the recorded environment certainly belongs to the one process with GPU work: a launcher (torchrun, a shell)
-    hands its own on, in which RANK or SLURM_PROCID number nodes.
+    """(rank, world size) where the recorded environment certainly belongs to the one process with GPU work.
+
+    A launcher (torchrun, a shell) hands its own environment on, in which RANK or SLURM_PROCID number nodes.
     """
     if len(processes) != 1:
         return None
@@ -206,8 +207,10 @@ def devices(source: Source, used: Sequence[tuple[int, int, int]]) -> tuple[Devic
 
 
 def gpu_rows(source: Source, used: Sequence[tuple[int, int, int]]) -> list[tuple[Mapping[str, object], bool]]:
-    """What the export tells of each used (rank, process, device), and whether it is certainly that very GPU: by `cuDevice`, never `id`, or
-    the mapping of ordinals per process (since 2025.1). A row that fits several GPUs of different models gives no limits.
+    """What the export tells of each used (rank, process, device), and whether it is certainly that very GPU.
+
+    The CUDA ordinal is `cuDevice`, never `id`. Where the export maps ordinals per process (since 2025.1), that mapping counts. A
+    row that fits several GPUs of different models gives no limits.
     """
     gpus, mapping, old = source.small("TARGET_INFO_GPU"), source.small("TARGET_INFO_CUDA_DEVICE"), source.small("TARGET_INFO_CUDA_GPU")
     by_ordinal: dict[int, set[int]] = {}
@@ -301,8 +304,9 @@ _NAMING_ROWS = re.compile(r"DEVICE_DISPLAY_NAME|PROCESS_\d+:USER_NAME")
 def environment_of(
     source: Source, settings: Mapping[str, str], used: Sequence[tuple[int, int, int]], rules: EnvironmentRules
 ) -> tuple[EnvironmentItem, ...]:
-    """The items of one export, with the variables of the command that nsys started (often a launcher). `settings` are the export's own (of
-    `nsys_meta.versions`), `used` the (rank, process, device) with work.
+    """The items of one export. `settings` are the export's own (of `nsys_meta.versions`), `used` the (rank, process, device) with work.
+
+    The variables are those of the command that nsys started: often a launcher, which hands them on and may set others.
     """
     rows = [row for row, _ in gpu_rows(source, used)]
     given = _variables_by_name(source)

@@ -235,8 +235,9 @@ def _parsed(value: object) -> int | None:
 def read_payloads(
     source: Source, ranges: Ranges, frame: pl.DataFrame, names: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame, tuple[Communicator, ...]]:
-    """The ranges with kind comms and payload_id set, the payloads, and the communicators that were initialised. `frame` has text_id (into
-    `names`), domain, process and, where the export holds payloads, payload.
+    """The ranges with kind comms and payload_id set, the payloads, and the communicators that were initialised.
+
+    `frame` has text_id (into `names`), domain, process and, where the export holds payloads, payload.
     """
     is_nccl = names.select(pl.col("text").str.starts_with("nccl") & ~pl.col("text").str.contains(":", literal=True)).to_series()
     is_comm = names["text"].fill_null("") == "record_param_comms"

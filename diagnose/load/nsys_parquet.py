@@ -1,5 +1,7 @@
-"""Parquet exports of Nsight Systems (`nsys export --type parquetdir`): a folder with one file per table of the SQLite export, with other
-column types (ids are unsigned, shapes 32-bit).
+"""Parquet exports of Nsight Systems (`nsys export --type parquetdir`): a folder with one file per table.
+
+The tables are those of the SQLite export; only the column types differ (ids are unsigned, shapes 32-bit), and an absent table is
+an absent file.
 """
 
 from __future__ import annotations

@@ -67,8 +67,9 @@ def find_nsys(given: Path | None) -> Path | None:
 
 
 def _run(arguments: list[str], workdir: Path, timeout_s: float) -> tuple[int, str]:
-    """Exit status and output (through a file: a helper left running would keep a pipe open) of a program in its own process group, which is
-    stopped as a whole when time is up.
+    """Exit status and output of a program in its own process group, which is stopped as a whole when time is up.
+
+    The output goes through a file: a helper that the program leaves running would keep a pipe open.
     """
     log = workdir / "nsys.log"
     process: subprocess.Popen[bytes] | None = None
@@ -140,8 +141,10 @@ def _command(report: Path) -> str:
 
 
 def resolve(path: Path, *, nsys: Path | None = None, workdir: Path, timeout_s: float = _TIMEOUT_S) -> Export:
-    """The export to read for the report `path`: one beside it that is not older, else one that nsys writes into `workdir`, a private folder
-    of the caller. Raises InputError when there is no nsys, it fails, or it takes longer than `timeout_s` seconds.
+    """The export to read for the report `path`.
+
+    An export beside the report that is not older is used; otherwise nsys writes one into `workdir`, a private folder of the
+    caller. Raises InputError when there is no nsys, it fails, or it takes longer than `timeout_s` seconds.
     """
     report = path.resolve()
     try:

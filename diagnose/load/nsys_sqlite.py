@@ -371,8 +371,11 @@ def _private_copy(path: Path, sidecars: Sequence[Path], folder: Path) -> Path:
 
 
 def read(path: Path, *, rank: int | None = None, rules: EnvironmentRules | None = None) -> RawTrace:
-    """One SQLite export as raw tables. `rank` names the global rank of the process with GPU work (of several, the first by process id; the
-    others count on from it); `rules`: what may be taken out of the environment (None: nothing). Raises InputError.
+    """One SQLite export as raw tables.
+
+    `rank` names the global rank of the process with GPU work (of several, the first by process id; the others count on from it).
+    `rules` say what may be taken out of the environment (without them nothing is).
+    Raises InputError for a foreign or damaged database.
     """
     name = path.name
     ledger = Ledger()

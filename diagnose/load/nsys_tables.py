@@ -62,8 +62,9 @@ class Source(Protocol):
         """Column names of a table; empty when it is absent."""
 
     def rows(self, table: str, wanted: Wanted, mapper: Callable[[pl.DataFrame], T]) -> Rows[T]:
-        """`mapper` applied to slices (perhaps in several threads) of a table that is there, each with exactly the columns `wanted` (absent
-        ones null). Rows with a value of another type are left out and counted.
+        """`mapper` applied to slices of a table that is there, each with exactly the columns `wanted` (absent ones null).
+
+        Rows with a value of another type are left out and counted. Slices may be mapped in several threads.
         """
 
     def small(self, table: str) -> list[dict[str, object]]:
@@ -293,8 +294,10 @@ _HAS_SYNC_ID = (pl.col("eventSyncId") > 0) & (pl.col("eventSyncId") < NO_VALUE)
 
 
 def _waits(frame: pl.DataFrame) -> pl.DataFrame:
-    """Synchronisations. What kind one is follows from its ids (a stream, an event, both or neither), not from `syncType`, of which
-    exporters up to 2024 wrote three numberings under one enumeration (a cudaDeviceSynchronize is 0, 1 or 4).
+    """Synchronisations. What kind one is follows from which ids it has, not from `syncType`.
+
+    Exporters up to 2024 wrote three different numberings of syncType under one enumeration (a cudaDeviceSynchronize is 0, 1
+    or 4); with a stream, an event, both or neither, the four kinds are told apart in every version.
     """
     has_stream, has_event = _some("streamId", "stream").is_not_null(), _some("eventId", "event").is_not_null()
     kind = (
@@ -397,8 +400,9 @@ def read_operations(source: Source, ledger: Ledger) -> tuple[list[Events], Ledge
 
 
 def read_others(source: Source, ledger: Ledger) -> tuple[list[Events], Ledger]:
-    """API calls, long ones of the operating system, synchronisations, stream waits and event records, and memory usage (of nsys profile
-    --cuda-memory-usage=true).
+    """API calls, long ones of the operating system, synchronisations, stream waits and event records, and memory usage.
+
+    The last is recorded by nsys profile --cuda-memory-usage=true.
     """
     kinds = source.small("ENUM_CUDA_DEV_MEM_EVENT_OPER")
     released = [row["id"] for row in kinds if "DEALLOC" in str(row.get("name", "")).upper() and isinstance(row.get("id"), int)]

@@ -1,5 +1,6 @@
-"""How far reading is: readers tell, and the one listener of the process hears of it now and then (one input is read at a time, by several
-threads).
+"""How far reading is: readers tell how much of an input they have read, and who watches hears of it now and then.
+
+A process reads one input at a time, from several threads, so that there is one listener per process.
 """
 
 from __future__ import annotations

@@ -34,9 +34,11 @@ READERS = (nsys_sqlite.READER, nsys_parquet.READER, torch_json.READER, nsys_repo
 
 
 def load(source: str | Path, *, rank: int | None = None, nsys: Path | None = None, rules: EnvironmentRules | None = None) -> Trace:
-    """Read one trace: a path, or "-" for JSON on standard input. `rank` names the global rank where the trace does not tell it (or
-    overrides it); `nsys`: the program that exports a report; `rules`: what of the environment may be taken out (None: nothing). Raises
-    InputError.
+    """Read one trace: a path, or "-" for JSON on standard input.
+
+    `rank` names the global rank where the trace does not tell it (or overrides it); `nsys` is the program that exports a report;
+    `rules` say what of the environment may be taken out (without them nothing is).
+    Raises InputError for anything that holds no GPU work to diagnose.
     """
     if str(source) == STDIN:
         return conform(torch_json.read(sys.stdin.buffer, display_name="standard input", rank=rank, rules=rules))
@@ -45,8 +47,9 @@ def load(source: str | Path, *, rank: int | None = None, nsys: Path | None = Non
 
 
 def sniff(path: Path) -> Reader:
-    """The reader of one input, told by its first bytes. Raises InputError for what none takes, saying what it is and what to export
-    instead.
+    """The reader of one input, told by its first bytes.
+
+    Raises InputError for everything that no reader takes, saying what it is and what to export instead.
     """
     given = opening(path)
     reader = next((reader for reader in READERS if reader.recognises(given)), None)
@@ -137,8 +140,9 @@ _OF_A_JOB = re.compile(r"^\d+$|(?:rank|node|host|worker|task|proc|gpu)[-_.]?\d+"
 
 
 def _below(folder: Path) -> Inputs:
-    """The traces of a folder, or where it holds none, those of its folders if these are called like ranks or nodes of one job (others may
-    be different runs). Raises InputError where there are none either.
+    """The traces of a folder, or where it holds none, those of its folders if these are called like ranks or nodes of one job.
+
+    Raises InputError where there are none either; folders of other names may be different runs.
     """
     found = _scan(folder)
     if found.traces:
@@ -194,8 +198,9 @@ _DAMAGED = (InputError, OSError, sqlite3.Error, zlib.error, zipfile.BadZipFile, 
 
 
 def start_of(path: Path) -> int | None:
-    """Start of a capture in ns since 1970 as the trace tells it (of a folder of ranks, the earliest); None where not. Never raises for
-    content.
+    """Start of a capture in ns since 1970 as the trace tells it (of a folder of ranks, the earliest); None where it does not.
+
+    Never raises for what is in a file.
     """
     try:
         if path.is_dir() and not is_parquet_folder(path):

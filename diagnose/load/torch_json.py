@@ -55,9 +55,11 @@ def read(
     chunk: int = CHUNK,
     processes: int = 1,
 ) -> RawTrace:
-    """Read one trace: a path or binary stream of plain, gzip or zip JSON. `rank` names the global rank and goes before what the file tells;
-    `rules` say what may be taken out of the environment; `chunk`: bytes decoded at once; with `processes` above 1 a large plain file is
-    decoded by as many. Raises InputError.
+    """Read one trace: a path or binary stream of plain, gzip or zip JSON.
+
+    `rank` names the global rank and goes before what the file tells. `rules` say what may be taken out of the environment (without them
+    nothing is). `chunk` is the size in bytes of the pieces decoded at once. With `processes` above 1 a large plain file is decoded by
+    that many processes. Raises InputError for what is not such a trace.
     """
     opened = open_blocks(source, display_name, chunk)
     try:

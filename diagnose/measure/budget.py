@@ -323,8 +323,9 @@ def _last_compute(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _meanings() -> pl.DataFrame:
-    """code, why: the host's causes and stalls, step_end (no producer, no compute follows in the step), blocking by role (of compute:
-    unknown).
+    """code, why: the host's causes and stalls, step_end (no producer, and no compute follows in the step), blocking by role.
+
+    Compute cannot hold up compute while nothing computes; should a piece ever say so, it is not known what compute waited for.
     """
     causes: list[Why] = [OF_CAUSE.get(cause, "dependency_stalled") for cause in CAUSES]
     roles: list[Why] = ["dependency_stalled", "transport", "packing", "copy"]  # in the order of the roles in `device_work`

@@ -34,7 +34,10 @@ NOT_SET = "(not set)"
 
 
 def merged(parts: Sequence[tuple[EnvironmentItem, ...]]) -> tuple[EnvironmentItem, ...]:
-    """One list of what all inputs tell: what they share once, what differs with its few values, or with their number and a digest of all.
+    """One list of what all inputs tell.
+
+    What they share is said once, what differs with its few values, or with their number and a digest of all.
+
     An input that tells nothing of a thing does not count against it, but for a variable: there an input that tells others has it not set.
     """
     told = [part for part in parts if part]

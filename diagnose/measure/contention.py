@@ -93,8 +93,11 @@ def _ran(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_the_rest(known: pl.DataFrame, for_all: float) -> float:
-    """By what the loss of what could be compared is multiplied for all: the rest loses at the mean rate, or the usual (median) one where
-    that is higher, since kernels of one shape that do unlike work seem to lose too little.
+    """By what the loss of what could be compared is multiplied for all.
+
+    The rest loses at the mean rate, or the usual one where that is higher.
+
+    Kernels of one shape that do unlike work seem to lose too little; they pull the mean down, not the median over time.
     """
     told = known.drop_nulls("rate").sort("rate")
     lost = float((told["rate"] * told["beside"]).sum())
@@ -129,8 +132,9 @@ def _comparable(ran: pl.DataFrame) -> pl.DataFrame:
 
 
 def _alike(ran: pl.DataFrame, same: Sequence[str], closer: Sequence[str]) -> pl.DataFrame:
-    """The kernels without those that are the same, some alone and some beside transport, and unlike where one looks closer (a persistent
-    kernel has one grid for products of every size: which one ran its place in the layer tells).
+    """The kernels without those that are the same, some alone and some beside transport, and unlike where one looks closer.
+
+    A persistent kernel has one grid for products of every size: which one ran its place in the layer alone tells.
     """
     alone, beside = _APART.values()
     known = alone.any().over(closer).filter(beside).mean().over(same)

@@ -1,6 +1,7 @@
-"""Everything that is measured of one device of one rank, stage by stage. What the document lists is per step, the sum over the kept steps ÷
-their number, so that parts add up; beside it stand the medians and the typical step. Rank and device are added when it is written
-(`records`).
+"""Everything that is measured of one device of one rank, stage by stage: steps, sweep, stalls, budget, kernels, communication, memory.
+
+What the document lists is per step, the sum over the kept steps ÷ their number, so that parts add up; beside it stand the medians and the
+typical step. Rank and device are added when the document is written (`records`).
 """
 
 from __future__ import annotations
@@ -201,8 +202,9 @@ class Recorded(Struct, frozen=True, kw_only=True):
 
 
 class DeviceMeasure(Struct, frozen=True, kw_only=True):
-    """The measurements of one device: the results of the stages of `measure_device`. Rank and device stand here and nowhere below. Frames
-    with a column index have one row (or several) per step window. `counts`: figures that only facts use, one row per window.
+    """The measurements of one device: the results of the stages of `measure_device`. Rank and device stand here and nowhere below.
+
+    Frames with a column index have one row (or several) per step window. `counts`: figures that only facts use, one row per window.
     """
 
     rank: int

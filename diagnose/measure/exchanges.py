@@ -265,8 +265,11 @@ def _stage_waits(
     phases: pl.DataFrame,
     unnamed: pl.Series | None = None,
 ) -> pl.DataFrame:
-    """Blocking by pipeline transfers (`unnamed` operations too), by the part of the step that it lies in, and by data-parallel exchanges
-    after the last backward. What ends with an operation of the next step belongs to that step's warm-up.
+    """Blocking by pipeline transfers, by the part of the step that it lies in, and by data-parallel exchanges after the last backward.
+
+    `unnamed`: operations that count as pipeline transfers too.
+
+    What ends with an operation of the next step belongs to that step's warm-up, although it lies before its first operation.
     """
     of_class = pl.concat([pl.DataFrame({"kind": [None]}, schema={"kind": pl.String}), classes.sort("class_id").select("kind")])["kind"]
     kind = of_class.gather(work["class_id"].gather(pieces["producer"]).cast(pl.Int64).fill_null(-1) + 1)

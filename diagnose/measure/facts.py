@@ -51,8 +51,9 @@ FRAMEWORKS = ("megatron", "fsdp")  # what is built on the second shows the first
 
 
 def program_facts(trace: Trace, devices: Sequence[DeviceMeasure], features: Features) -> dict[str, FactValue]:
-    """What kind of program one input is: rules and fixes of another kind are left out. Lines of Python say little: hooks have such names
-    too.
+    """What kind of program one input is: rules and fixes of another kind are left out.
+
+    Lines of Python say little about training: hooks have such names too.
     """
     names = texts_of(trace)
     details = pl.concat([one.usage.details.cast({"bucket": pl.String, "phase": pl.String}) for one in devices])
@@ -426,8 +427,9 @@ _EQUAL = 4  # exchanges of equal size in the steps from which on there is a usua
 
 
 def _uneven_ns(one: DeviceMeasure, kind: str) -> int | None:
-    """What exchanges of one kind take per step beyond the usual (median) one of their group, operation and size, where it is many times it:
-    a rank came late, since bytes and links are the same. None where sizes are unknown, or none came back often enough.
+    """What exchanges of one kind take per step beyond the usual (median) one of their group, operation and size, where it is many times it.
+
+    Bytes and links are the same, so a rank came late. None where sizes were not recorded, or none came back often enough.
     """
     equal = (
         one.exchanges.in_steps(kind).filter(pl.col("bytes") > 0).with_columns(pl.col("ns").median().over("lane", "bytes").alias("usual"))
@@ -443,8 +445,9 @@ LARGE_BYTES = 1 << 20  # what moves less is held up by latency, not by links; th
 
 
 def _bus_bytes(one: DeviceMeasure) -> int | None:
-    """Bytes a second of large collectives in the steps, as nccl-tests count a bus bandwidth, waiting included; None where none tells its
-    size.
+    """Bytes a second of large collectives in the steps, as nccl-tests count a bus bandwidth, with their waiting for other ranks.
+
+    None where none ran whose size and number of ranks are recorded.
     """
     instances = one.exchanges.instances
     factors = pl.Series("factor", [bus_factor(lane.shape, lane.size or 0) for lane in one.exchanges.lanes], dtype=pl.Float64)
@@ -459,8 +462,9 @@ ANOTHER_FORWARD = 0.5  # of the forward compute before a step's first reduction:
 
 
 def _gradient_rounds(one: DeviceMeasure) -> int | None:
-    """After how many forward passes of a step gradients are all-reduced (median over the steps); None where that can't be seen. What is
-    recomputed between the reductions of one backward pass is far less than a forward pass.
+    """After how many forward passes of a step gradients are all-reduced (median over the steps); None where that can't be seen.
+
+    Layers that are recomputed between the reductions of one backward pass are far less than a forward pass each.
     """
     whole = [number for number, lane in enumerate(one.exchanges.lanes) if lane.shape == "all_reduce"]
     ran = one.exchanges.in_steps("data", _REDUCTIONS)
@@ -478,8 +482,9 @@ _STATISTICS_BYTES = 65_536
 
 
 def _statistics_share(one: DeviceMeasure) -> float | None:
-    """Share of the time of transport of an unknown group in all-reduces of statistics: small ones, or of unknown size and launched by the
-    optimizer, before which gradients are reduced. None where none of it ran in the steps.
+    """Share of the time of transport of an unknown group in all-reduces of statistics; None where none of it ran in the steps.
+
+    Such are small; where sizes are not recorded, the optimizer launches them: gradients are reduced before it begins.
     """
     small = pl.coalesce(pl.col("bytes") <= _STATISTICS_BYTES, pl.col("phase") == OPTIMIZER).fill_null(value=False)
     statistics = one.exchanges.in_steps("other", ("all_reduce",)).filter(small)

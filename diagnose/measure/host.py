@@ -172,8 +172,9 @@ def _synchronising(waits: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame,
 
 
 def _polling(work: pl.DataFrame, in_call: pl.DataFrame, names: pl.DataFrame, rules: HostRules) -> pl.DataFrame:
-    """Stretches without any call, right after a kernel's launch until right after its end (POLL_REACH_NS), in which the host polled for
-    that: the columns of `_synchronising`, all guessed.
+    """Stretches without any call in which the host polled for the end of a kernel: the columns of `_synchronising`, all guessed.
+
+    Such a stretch begins right after the kernel's launch and ends right after its end (POLL_REACH_NS).
     """
     polled = names.filter(pl.col("text").str.contains(union([one for kernel in rules.polled for one in kernel.patterns])))["id"]
     kernels = work.filter(pl.col("name_id").is_in(polled.implode()) & pl.col("issued").is_not_null()).select(

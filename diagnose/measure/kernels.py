@@ -326,8 +326,9 @@ _PARTS = 1_000_000  # of all SMs: whole numbers, so that what is added and taken
 
 
 def _filled(shapes: pl.DataFrame, ran: pl.DataFrame) -> float | None:
-    """Share of SM time, while any of these kernels runs, in which an SM has a block: kernels at once add up, to all SMs at most. None: not
-    known. `ran`: the kernels of these shapes, in order of start.
+    """Share of SM time, while any of these kernels runs, in which an SM has a block: kernels at once add up, to all SMs at most.
+
+    `ran`: the kernels of these shapes, in order of start. Null where no fill is known.
     """
     if ran.select((pl.col("start") >= pl.col("end").cum_max().shift(1)).all()).item():
         return _mean(shapes, "fill")
@@ -418,9 +419,10 @@ def step_counts(
 
 
 def pointwise_chains(inside: pl.DataFrame, claimed: pl.Series) -> pl.DataFrame:
-    """index, pointwise_chain_ns: work of generic kernels that follow each other on a stream, less the longest of each such chain, which has
-    to move the tensor all the same. `inside`: in order of start; `claimed`: casts and unfused attention, findings of their own: these break
-    no chain and do not count.
+    """index, pointwise_chain_ns: work of generic kernels that follow each other on a stream, less the longest of each such chain.
+
+    One of a chain has to move the tensor all the same. `inside`: operations in the steps in order of start; `claimed`: which of them copy
+    into another type or are of unfused attention, findings of their own; these break no chain and do not count.
     """
     length = pl.col("end") - pl.col("start")
     chain = inside.filter(pl.col("kind") == "kernel").select(
@@ -441,8 +443,11 @@ _BESIDE_SOFTMAX = 8  # at most so many kernels lie between a softmax and either 
 
 
 def unfused_attention(inside: pl.DataFrame) -> pl.Series:
-    """Which operations compute attention step by step: those whose ranges say so, and softmax between two products on its stream with what
-    lies between. `inside`: operations in the steps in order of start.
+    """Which operations compute attention step by step.
+
+    Those whose ranges say so, and softmax between two products on its stream with what lies between.
+
+    `inside`: operations in the steps in order of start.
     """
     operation, bucket = pl.col("operation"), pl.col("bucket")
     rows = inside.select(

@@ -15,8 +15,10 @@ FEW = 100  # launches: of fewer a share tells nothing; this project's choice
 
 
 def lost_share(trace: Trace, inside: pl.DataFrame, rank: int, rules: HostRules) -> float | None:
-    """Share of the kernel launches, between the first and the last of the stream that runs most of the steps' operations (`inside`), whose
-    kernel was not recorded on any device; None where few launches were. One into a graph that is being captured runs nothing by itself.
+    """Share of the kernel launches in the steps whose kernel was not recorded on any device; None where few launches were recorded.
+
+    Looked at are the launches between the first and the last of the stream that runs most of the steps' operations (`inside`): what is
+    launched before the capture's end may run after it. A launch into a graph that is being captured runs nothing by itself.
     """
     copies = trace.names.filter(pl.col("text").str.contains(_NOT_ALWAYS_RECORDED))["id"]
     launches = calls_named(trace, rules.call_pattern("launch")).filter(

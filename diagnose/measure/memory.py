@@ -118,8 +118,9 @@ def _lengths(spans: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _spans(repeated: pl.DataFrame, work: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
-    """index, start, end: when any of the operations ran, and the gaps that they end, but for waiting for other transport (a gradient from
-    the next stage, which would come as late without); disjoint.
+    """index, start, end: when any of the operations ran, and the gaps that they end; disjoint.
+
+    Waiting before a repetition for transport that is not its own (the gradient from the next stage) is left out: it would be there without.
     """
     again = pl.col("op").is_in(repeated["op"].implode())
     compute = work.filter(pl.col("role") == "compute").sort("index", "start", "op").with_columns(again.alias("again"))
@@ -149,8 +150,9 @@ def _light(work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _followed(marked: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """`marked` with the compute after it on its stream, as far as kernels follow each other as in a first forward: a compiled or a custom
-    node launches some beside its operators, which ranges lose to backward.
+    """`marked` with the compute after it on its stream, as far as all kernels follow each other as they do in a first forward.
+
+    Ranges lose some kernels of a repetition to backward: those that a compiled or a custom node launches beside its operators.
     """
     order = work.filter(pl.col("role").is_in(["compute", "packing"])).sort("index", "stream", "start", "op")
     place = ["index", "stream"]
@@ -225,8 +227,9 @@ def _plausible(compute: pl.DataFrame, families: pl.DataFrame) -> pl.DataFrame:
 
 
 def _extra_attention(units: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Time of forward attention beyond one kernel per backward one of the same part, which is repeated at least; 0 below REPEATED, and
-    above SENSIBLE, where forward passes ran for themselves (an evaluation).
+    """Time of forward attention beyond one kernel per backward one of the same part: at least that is repeated; 0 below REPEATED.
+
+    In a step with more than SENSIBLE, forward passes ran for themselves (an evaluation), which repeat nothing.
     """
     keys = ["index", "bucket"]
     attention = units.filter(pl.col("operation") == "attention")
@@ -242,8 +245,9 @@ def _extra_attention(units: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame
 
 
 def _second_times(units: pl.DataFrame) -> pl.DataFrame:
-    """The forward units that run a second time: backward takes the last forward left before it; first ones that it takes too, where only
-    some layers are repeated, stand in one run with others that are left over.
+    """The forward units that run a second time: backward takes the last forward that is left before it.
+
+    Where only some layers are repeated, backward takes first forwards as well; those stand in one run with others that are left over.
     """
     turn = (pl.col("ahead") != pl.col("ahead").shift(1)).fill_null(value=True)
     key = ["index", *_FAMILY]
@@ -302,8 +306,9 @@ _BACK, _FIRST, _SECOND = 0, 1, 2
 
 
 def stretches(names: Sequence[int], signs: Sequence[int | None]) -> list[tuple[int, int]]:
-    """First and last place of each stretch that runs again, in the order of the kernels `names` on one stream. `signs`: what a kernel is
-    known as: 0 of the backward, 1 of a first forward, 2 of a repeated one; None for all others.
+    """First and last place of each stretch that runs again, in the order of the kernels `names` on one stream.
+
+    `signs`: what a kernel is known as: 0 of the backward, 1 of a first forward, 2 of a repeated one; None for all others.
     """
     follows: set[tuple[int, int]] = set()
     last: int | None = None
@@ -334,8 +339,10 @@ def stretches(names: Sequence[int], signs: Sequence[int | None]) -> list[tuple[i
 
 
 def peaks(events: pl.DataFrame, rank: int, device: int, *, whole: bool) -> tuple[int | None, int | None]:
-    """Highest allocated and reserved bytes of a device; None where nothing tells them. Where no allocator gives its level (Nsight Systems),
-    what is held is counted, but only where the `whole` process was captured.
+    """Highest allocated and reserved bytes of a device; None where nothing tells them.
+
+    Where no allocator gives its level (Nsight Systems records what CUDA allocates and frees), what is held is counted, but only where the
+    `whole` process was captured: what one held before its capture nobody knows.
     """
     own = events.filter((pl.col("rank") == rank) & ((pl.col("device") == device) | pl.col("device").is_null()))
     allocated, reserved = own.select(pl.col("total_allocated", "total_reserved").max()).row(0)

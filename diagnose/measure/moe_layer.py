@@ -72,8 +72,9 @@ def moe_layer(inside: pl.DataFrame, classes: pl.DataFrame) -> tuple[LayerPass, .
 
 
 def _passes(rows: list[_Row], most: int | None) -> list[tuple[int | None, str | None]]:
-    """Of each operation of one step and phase the number of its pass and its part; (None, None) of all where no experts ran. `most`: passes
-    that the step can have, if known: expert GEMMs in more runs are weight gradients that were put off.
+    """Of each operation of one step and phase the number of its pass and its part; (None, None) of all where no experts ran.
+
+    `most`: passes that the step can have, where that is known. Expert GEMMs in more runs are weight gradients that were put off.
     """
     runs = list(_runs(rows))
     if not runs:

@@ -183,9 +183,10 @@ def _costs(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> pl.
 
 
 def _first_calls(trace: Trace, work: pl.DataFrame, calls: pl.DataFrame, rules: HostRules) -> pl.DataFrame:
-    """Calls that took long where they were made first, and calls that load code or create a context. A launch counts where hardly any
-    launch of its kernel takes long and fewer operations than a queue holds were waiting; copies and synchronising calls wait for data and
-    work.
+    """Calls that took long where they were made first, and calls that load code or create a context.
+
+    A launch counts where hardly any launch of its kernel takes long (variants of a kernel share its name) and fewer operations than a queue
+    holds were waiting; copies and synchronising calls wait for data and work, and are no first use.
     """
     limits = rules.start_up
     named = trace.names.select(

@@ -14,8 +14,9 @@ def product_ranges(trace: Trace) -> pl.DataFrame:
 
 
 def products(inside: pl.DataFrame, ranges: pl.DataFrame, rank: int) -> pl.DataFrame:
-    """By bucket, of all steps: flop of the products whose kernels ran in them (for the bucket of the longest), product_ns of what those
-    operators launched. `inside`: the operations in the steps; `ranges`: `product_ranges` of the trace.
+    """By bucket, of all steps: flop of the products whose kernels ran in them, product_ns of what those operators launched.
+
+    A product counts for the bucket of its longest kernel. `inside`: the operations in the steps; `ranges`: `product_ranges` of the trace.
     """
     own = ranges.filter(pl.col("rank") == rank).drop("rank")
     launched = inside.filter((pl.col("kind") == "kernel") & pl.col("thread").is_not_null() & pl.col("call_start").is_not_null())

@@ -46,8 +46,10 @@ def without(ranks: Sequence[Rank], guests: Collection[Place], places: Iterable[P
 
 
 def taken(windows: pl.DataFrame, others: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Per window: index, others_busy_ns (another process worked on the GPU), others_taken_ns: what that takes from this one at most, no
-    more than their share, since the driver gives processes equal turns. No rows without others (the operations of each).
+    """Per window: index, others_busy_ns (another process worked on the GPU), others_taken_ns: what that takes from this one at most.
+
+    No rows where there is no other process. `others`: the operations of each. The driver gives processes equal turns, so that all of them
+    together take no more than their share of the window.
     """
     if not others:
         return pl.DataFrame(schema={"index": windows.schema["index"], "others_busy_ns": pl.Int64, "others_taken_ns": pl.Int64})

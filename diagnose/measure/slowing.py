@@ -20,8 +20,9 @@ _SHAPE = ["name_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_
 
 
 def compute_kernels(inside: pl.DataFrame, uneven: Collection[str]) -> pl.DataFrame:
-    """index, shape, ns, uneven (of a bucket whose kernels of one shape hold more or less work): the kernels of compute in the steps,
-    `inside`.
+    """index, shape, ns, uneven: the kernels of compute in the steps.
+
+    `inside`: operations in the steps, with index; `uneven`: buckets whose kernels of one shape hold more or less work.
     """
     return inside.filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel")).select(
         "index", *_SHAPE, (pl.col("end") - pl.col("start")).alias("ns"), pl.col("bucket").is_in(list(uneven)).alias("uneven")
@@ -41,8 +42,9 @@ def _tells(work: int, compute: pl.DataFrame) -> bool:
 
 
 def slowing(compute: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """index, slowed_ns: what the `compute` (as `compute_kernels` gives it) of each step takes longer than in the first third of the steps;
-    0 where it does not get slower. No rows where that can't be told.
+    """index, slowed_ns: what the compute of each step takes longer than in the first third of the steps; 0 where it does not get slower.
+
+    No rows where that can't be told. `compute`: as `compute_kernels` gives it.
     """
     steps = windows["index"].sort()
     nothing = pl.DataFrame(schema={"index": windows.schema["index"], "slowed_ns": pl.Int64})

@@ -68,8 +68,10 @@ def user_ranges(trace: Trace, rank: int, rules: HostRules) -> pl.DataFrame:
 def step_classes(
     per_step: pl.DataFrame, counts: pl.DataFrame, found: Stalls, inside: pl.DataFrame, marks: pl.DataFrame, names: pl.DataFrame
 ) -> Classes:
-    """Tell the steps of one device apart. `per_step`: their budgets; `counts`: compute_kernels of each; `inside`: the operations in the
-    steps, with index; `marks`: as `user_ranges`; `names`: of the trace.
+    """Tell the steps of one device apart.
+
+    `per_step`: the budget of each step; `counts`: compute_kernels of each; `inside`: the operations in the steps, with index; `marks`: as
+    `user_ranges`; `names`: of the trace.
     """
     launched = inside.filter(pl.col("call_start").is_not_null()).select(
         "index", "call_start", (pl.col("end") - pl.col("start")).alias("ns")
@@ -184,8 +186,9 @@ def _enclosing(
 
 
 def _launched_in(spans: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """index, ns: how long the operations of each step take (as a sum); inside, n: those launched inside `spans` (disjoint, sorted), and how
-    many.
+    """index, ns: how long the operations of each step take (as a sum); inside, n: the same of those launched inside `spans`, and how many.
+
+    `spans` are disjoint and sorted.
     """
     place = spans["start"].search_sorted(work["call_start"], side="right").cast(pl.Int64) - 1
     within = (place >= 0) & (work["call_start"] < spans["end"].gather(place.clip(0, None)))

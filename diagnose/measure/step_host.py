@@ -29,8 +29,11 @@ def step_ranges(trace: Trace, rank: int, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def host_columns(ops: pl.DataFrame, ranges: pl.DataFrame, window: tuple[int, int], trace: Trace, rank: int) -> HostColumns | None:
-    """Calls and ranges for `ops` (call_start, issued, thread of each operation in the document's order), not cut at the step's edges: a
-    call that launched its first operation began before it. None where the trace holds neither.
+    """Calls and ranges for `ops` (call_start, issued, thread of each operation in the document's order).
+
+    None where the trace holds neither.
+
+    Times are those of the trace, not cut at the step's edges: a call that launched the step's first operation began before it.
     """
     start, end = window
     launches = ops.select("thread", pl.col("call_start").alias("start"), pl.col("issued").alias("end")).with_row_index("place")

@@ -1,5 +1,7 @@
-"""Step windows: where each training step begins and ends on a device's clock. Anchors, in order of trust: what the user names; a numbered
-iteration range; optimizer bursts; a recurring sequence of collectives, or of kernels. Without any, the whole capture is one window.
+"""Step windows: where each training step begins and ends on a device's clock.
+
+Anchors, in order of trust: what the user names; a numbered iteration range; optimizer bursts; a recurring sequence of
+collectives; a recurring sequence of kernels. Without any, the whole capture is one window.
 """
 
 from __future__ import annotations
@@ -104,8 +106,9 @@ def find_steps(
 
 
 def _whole_first(work: pl.DataFrame, proposals: list[Anchored]) -> list[Anchored]:
-    """The proposals, best first: one whose only window holds but a piece of another's steps goes behind it (the capture ended soon after
-    the first range that it recorded had begun on the device, steps behind the host).
+    """The proposals, best first: one whose only window holds but a piece of another's steps goes behind it.
+
+    So it is where the capture ended soon after the first range that it recorded had begun on the device, steps behind the host.
     """
     best, *others = proposals
     if not others or best.windows.height > 1:
@@ -147,8 +150,9 @@ def _compare(best: Anchored, other: Anchored) -> CrossCheck:
 
 
 def _windows_from_starts(starts: pl.DataFrame, last_end: int, own_ends: Mapping[int, int] | None = None) -> pl.DataFrame:
-    """Windows that begin at `starts` (index, start; in order) and end where the next begins, or before that at their own of `own_ends` (by
-    index); the last ends at `last_end`.
+    """Windows that begin at `starts` (index, start; in order) and end where the next begins; the last ends at `last_end`.
+
+    Those in `own_ends` (by index) end there, or where the next begins if that is earlier.
     """
     following = pl.col("start").shift(-1).fill_null(last_end)
     own = pl.col("index").replace_strict(own_ends or {}, default=None, return_dtype=pl.Int64)
@@ -266,8 +270,9 @@ def _is_open(ranges: pl.DataFrame, trace: Trace) -> bool:
 
 
 def _begins(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """Per range (range_start, number): when its first operation began, and its last ended. What began before the compute of the ranges
-    before was done is a prefetch, which does not begin the step that it belongs to.
+    """Per range (range_start, number): when its first operation began, and its last ended.
+
+    What began before the compute of the ranges before was done is a prefetch: it belongs to this step but does not begin it.
     """
     computing = (pl.col("role") == "compute") & (pl.col("kind") == "kernel")
     reach = inside.group_by("range_start").agg(pl.col("end").filter(computing).max().alias("reach")).sort("range_start")
@@ -287,8 +292,10 @@ def _begins(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _lead(per_range: pl.DataFrame) -> int:
-    """By how much each step begins before the one before has ended (the median); 0 where not all of them do by a notable part. A pipeline
-    that looks up the next batch's rows does: what is left of the last step belongs to no window, since nothing runs beside it.
+    """By how much each step begins before the one before has ended (the median); 0 where not all of them do by a notable part.
+
+    A pipeline looks up the rows of the next batch during this one: each window then holds the beginning of one step and the rest of the one
+    before, and what is left of the last belongs to no window, since nothing runs beside it.
     """
     if per_range.height < MIN_REPEATS:
         return 0
@@ -392,8 +399,10 @@ def _busiest_stream(work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_recurrence(kernels: pl.DataFrame, work: pl.DataFrame, anchor: str, min_period: int, *, forward: bool = False) -> Anchored | None:
-    """Windows from a sequence of names that repeats: the rarest name that comes back at regular places marks the step. One without backward
-    pass is a layer, but with `forward`, where nothing in the capture belongs to one, iterations are looked for (`_iterations`).
+    """Windows from a sequence of names that repeats: the rarest name that comes back at regular places marks the step.
+
+    A training step holds a backward pass: a sequence that repeats without one is a layer. `forward`: where nothing in the capture belongs
+    to a backward pass, iterations are looked for (`_iterations`).
     """
     names = kernels["name_id"]
     n = len(names)

@@ -90,8 +90,11 @@ def _packed(columns: TimelineColumns | HostColumns | None) -> bytes:
 def spans(
     ops: pl.DataFrame, pieces: pl.DataFrame, work: pl.DataFrame, classes: pl.DataFrame, begin: int
 ) -> dict[str, tuple[tuple[int, int], ...]]:
-    """By place, when it shows in the step (its longest MOST_SPANS stretches, in order): where compute waited for it, or, if it never did,
-    where it ran. `ops`: operations of the step; `pieces`: those of `Stalls` in it; `work`: every operation, by row number.
+    """By place, when it shows in the step: where compute waited for it, or, if it never did, where it ran.
+
+    The longest MOST_SPANS stretches, in order.
+
+    `ops`: operations of the step; `pieces`: those of `Stalls` in it; `work`: every operation, by row number.
     """
     kinds = classes.select("class_id", "kind")
     told = ops.select("start", "end", "bucket", "role", "class_id").join(kinds, on="class_id", how="left", maintain_order="left")

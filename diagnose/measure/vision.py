@@ -15,8 +15,9 @@ from diagnose.model.vocabulary import PHASES, VISION_ENCODER, Phase
 
 
 def vision_encoder(inside: pl.DataFrame, classes: pl.DataFrame, steps: int) -> tuple[VisionPass, ...]:
-    """The phases of one device's encoder in the order of `PHASES`, unknown ones last; none where no encoder ran. `inside`: operations in
-    `steps`, with index; `classes`: class_id, operation.
+    """The phases of one device's encoder in the order of `PHASES`, what no phase is known of last; none where no encoder ran.
+
+    `inside`: operations in steps, with index; `classes`: class_id, operation; `steps`: how many there are.
     """
     if not (inside["bucket"] == VISION_ENCODER).any():
         return ()

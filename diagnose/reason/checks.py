@@ -178,8 +178,9 @@ def _key_of(name: str, context: Context) -> str:
 
 
 def _of_fixes(context: Context, stated: Context, told: Sequence[Sequence[str]]) -> Iterator[CheckResult]:
-    """Conflicts of switches that are on, unless one of `told` (the settings that a fired check read) covers them; of other fixes, and of
-    needs, only what has an outcome: the rest speaks of the fix's own changes, or of when it is worth while.
+    """Conflicts of switches that are on, unless one of `told` (the settings that a fired check read) covers them.
+
+    Of other fixes, and of needs, only what has an outcome: the rest speaks of the fix's own changes, or of when it is worth while.
     """
     reader, certain = FixReader(context=context), FixReader(context=stated)
     seen: set[str] = set()

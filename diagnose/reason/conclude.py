@@ -336,8 +336,10 @@ _RECOMPUTE = ("recompute_ns", "recompute_lower_ns", "recompute_share", "recomput
 
 
 def _configured_recompute(values: Mapping[str, FactValue], job: Job | None) -> dict[str, FactValue]:
-    """The value within the range of counted recompute that the job file speaks for (attention alone: the certain one; modules without
-    products: no products; else all); nothing where it says nothing or the trace shows none.
+    """The value within the range of counted recompute that the job file speaks for; nothing where it says nothing or the trace shows none.
+
+    Recompute of attention alone repeats what is repeated for certain, that of modules without products no products; anything more repeats
+    what the order of the kernels shows.
     """
     upper, lower, light = values["recompute_ns"], values["recompute_lower_ns"], values["recompute_light_ns"]
     granularity = None if job is None else job.get("recompute_granularity")

@@ -76,8 +76,11 @@ class Context(Struct, frozen=True, kw_only=True, dict=True):
         return tuple(name for name in expression.names if self.values.get(name) is None)
 
     def foreign(self, expression: Expression) -> bool:
-        """Whether all that an expression lacks are settings which the job's framework has no key for: not open, but not there. Megatron's
-        own two frameworks know each other's settings, and defaults of them.
+        """Whether all that an expression lacks are settings which the job's framework has no key for.
+
+        Then they are not open, but not there.
+
+        Megatron's own two frameworks know each other's settings, and defaults of them.
         """
         lacking = self.missing(expression)
         if self.job is None or not lacking or set(self.frameworks) & set(self.rulebook.job.formats[PLAIN].frameworks):

@@ -94,8 +94,10 @@ class FixReader(Struct, frozen=True, kw_only=True):
     context: Context
 
     def read(self, ids: Sequence[str], first: Mapping[str, str] | None = None) -> tuple[Fix, ...]:
-        """The fixes with these ids that matter to the program: those whose condition to be `first` holds, then the order given, blocked
-        ones and those on at the end. One whose changes are all of settings of other frameworks is left out unless it is on.
+        """The fixes with these ids that matter to the program: those whose condition to be `first` holds, then the order given.
+
+        Blocked ones and those already on stand at the end. A fix that changes settings, none of them one of the job's framework, is left
+        out unless it is on.
         """
         conditions = first or {}
         holds = self.context.holds_all(list(conditions.values())) if conditions else []

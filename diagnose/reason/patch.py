@@ -228,8 +228,9 @@ def _as_text(value: SettingValue | None, *, brackets: bool = True) -> str:
 
 
 class SettingPlace(Struct, frozen=True, kw_only=True):
-    """A finding's first applicable fix: its title, the key that it changes (as the job file shows it, else the framework), the key's line
-    (if the job file holds it). All empty where no fix is applicable.
+    """A finding's first applicable fix: its title, the key that it changes (as the job file shows it, else the framework), the key's line.
+
+    All empty where no fix is applicable; no line where the job file does not hold the setting.
     """
 
     fix: str = ""
@@ -264,8 +265,10 @@ def _own_changes(fix: Fix, job: JobRead | None, table: JobSettings) -> Sequence[
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """Fixes (or checks, for their repair) of which the first that can be had is applied. `finding` calls for them, a finding or a check; it
-    is None where the user named the fix, who then also has what it changes in the numerics.
+    """Fixes (or checks, for their repair) of which the first that can be had is applied.
+
+    `finding` calls for them, a finding or a check; it is None where the user named the fix, who then also has what it changes in the
+    numerics.
     """
 
     fixes: tuple[str, ...]
@@ -488,8 +491,9 @@ def _same_numerics(spec: FixSpec, asked: Plan, job: Job) -> Plan:
 
 
 def is_step(spec: FixSpec, book: Rulebook) -> bool:
-    """Whether a fix is one step of several in a direction (a larger micro-batch, less recompute) and may be applied again; its needs speak
-    of the job before the step, so they are not asked of the job after it.
+    """Whether a fix is one step of several in a direction (a larger micro-batch, less recompute): applied once, it may be applied again.
+
+    Its needs speak of the job before the step, so they are not asked of the job after it.
     """
     own = {f"job_{change.setting}" for change in spec.changes if change.setting is not None}
     asked = {name for change in spec.changes if change.only is not None for name in book.expression(change.only).names}

@@ -1,5 +1,8 @@
-"""What to change, in order: of each finding the first fix that can be had, what instead of it, and every setting as it is written. A plan
-says nothing that the findings do not say; it leaves out what is blocked or on. Bounds of different steps need not add up.
+"""What to change, in order.
+
+Of each finding the first fix that can be had, what could be had instead of it, and every setting as it is written.
+
+A plan says nothing that the findings do not say; it leaves out what is blocked or on already. Bounds of different steps need not add up.
 """
 
 from __future__ import annotations
@@ -32,10 +35,14 @@ def of_numerics(findings: Iterable[Finding]) -> frozenset[str]:
 
 
 def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) -> tuple[PlanStep, ...]:
-    """The steps in order: what the verdict names as the cause first, then the findings as they stand (what only looks behind what changes
-    something and may win more), each followed by what could be had instead. Of what holds too little to judge nothing is planned, and
-    nothing is only looked at for little. A fix that changes what is computed is no equal alternative of one that doesn't: it stands in a
-    plan only as the first of its finding, or beside a first that only looks.
+    """The steps in order.
+
+    What the verdict names as the cause first, then the findings as they stand, each followed by what could be had instead.
+
+    Of what holds too little to judge nothing is planned, and nothing is only looked at for little.
+
+    A fix that changes what is computed is no equal alternative of one that doesn't: it stands in a plan only as the first of its finding,
+    or beside a first that only looks.
     """
     if verdict.dominant_wall is None and verdict.cause is None:
         return ()

@@ -40,8 +40,10 @@ WORLD_GROUP = "default_pg"  # as PyTorch describes the group of all ranks
 
 
 def families(names: pl.Series, kinds: pl.Series, taxonomy: Taxonomy) -> pl.Series:
-    """Index of each name's family in `taxonomy.families` (UInt16): the first whose patterns match, else the last of its kind (`kinds`:
-    kernel, memcpy, memset, graph).
+    """Index of each name's family in `taxonomy.families` (UInt16): the first whose patterns match; the last family otherwise.
+
+    `kinds` holds the operation kinds (kernel, memcpy, memset, graph). Copies, sets and graphs that no pattern names take the last family of
+    their kind.
     """
     left = pl.DataFrame({"name": normalised(names), "kind": kinds.cast(pl.String)}).with_row_index("row")
     last: dict[str, int] = {family.op_kind: index for index, family in enumerate(taxonomy.families)}
@@ -199,8 +201,9 @@ def _transport(family: Family, contexts: Sequence[Context], group: Group | None,
 def decide(
     family: Family, contexts: Sequence[Context], group: Group | None, *, own: frozenset[str], buckets: Buckets, recorded: bool = False
 ) -> Verdict:
-    """The decision for a kernel of `family` launched under `contexts` (in order of precedence) for process group `group`. `own`: ids of the
-    user's entries, which win over all others; `recorded`: inside an operator that autograd recorded.
+    """The decision for a kernel of `family` launched under `contexts` (in order of precedence) for process group `group`.
+
+    `own` holds the ids of the user's entries, which win over all others; `recorded`: inside an operator that autograd recorded.
     """
     phase = _phase(family, contexts, recorded=recorded)
     base = Verdict(
@@ -250,8 +253,10 @@ def verdict_of(family: int, mask: int, group: int, taxonomy: Taxonomy) -> Verdic
 
 
 def group_index(payloads: pl.DataFrame, taxonomy: Taxonomy, absent: frozenset[CommKind] = frozenset()) -> pl.Series:
-    """Index of the group entry that tells each collective's process group (Int16); NO_GROUP where none does. Of `payloads` the first
-    description that matches wins; where none does, what it carries decides. `absent`: kinds of exchange that a job file rules out.
+    """Index of the group entry that tells each collective's process group (Int16); NO_GROUP where none does.
+
+    `payloads`: group, collective, dtype, elements_in. The first description that matches wins; only where none does, what the
+    collective carries decides. `absent`: kinds of exchange that a job file rules out.
     """
     numbered = sorted(enumerate(taxonomy.groups), key=lambda entry: entry[1].payload is not None)
     able = [(index, one) for index, one in numbered if one.payload is None or not one.payload.sharded or UNKNOWN_KIND in absent]

@@ -1,6 +1,8 @@
-"""What the host was doing when it launched each device operation: ranges (NVTX, annotations, framework operators, Python frames), matched
-against the taxonomy's contexts once per distinct text. Only those that match take part in the sweep, so that the cost follows what is
-known. The answer is a bit mask per operation: bit i stands for `taxonomy.contexts[i]`.
+"""What the host was doing when it launched each device operation.
+
+Ranges (NVTX, annotations, framework operators, Python frames) are matched against the contexts of the taxonomy once per
+distinct text. Only ranges that match take part in the sweep, so that the cost follows what is known, not what was recorded.
+The answer is a bit mask per operation: bit i stands for `taxonomy.contexts[i]`.
 """
 
 from __future__ import annotations
@@ -168,8 +170,10 @@ def inherited_mask(taxonomy: Taxonomy) -> int:
 
 
 def _inherited(trace: Trace, segments: pl.DataFrame, nodes: pl.Series, line: _Timeline, taxonomy: Taxonomy) -> pl.DataFrame:
-    """Contexts that backward nodes take over from their forward operators (of the same sequence number, the last that began before; one
-    that a checkpoint runs again belongs where that node's own operator did), as segments: start, end, value (a mask).
+    """Contexts that backward nodes take over from their forward operators, as segments: start, end, value (a mask).
+
+    A backward node and its forward operator share the sequence number; the forward operator is the last one with that number
+    that began before the node. One that a checkpoint runs again inside a backward node belongs where that node's own operator did.
     """
     keep = inherited_mask(taxonomy)
     numbered = trace.ranges.lazy().filter(pl.col("sequence").is_not_null())

@@ -1,5 +1,7 @@
-"""What single kernel names are, with as much of their launch context as somebody can tell: by the same families, contexts and groups as in
-a trace (`classify`), and for a kernel between two others by the same rules about `neighbours`.
+"""What single kernel names are, with as much of their launch context as somebody can tell.
+
+The decision is the one that traces get: the same families, contexts and groups (`classify`), and for a kernel between
+two others the same rules about neighbours (`neighbours`).
 """
 
 from __future__ import annotations

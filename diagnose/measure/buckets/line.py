@@ -1,5 +1,7 @@
-"""Device operations in the order in which they ran, each with a sign of what it tells the ones around it: that of its verdict, and where a
-rule decides more (`Line.decided`), a new one, so that the next rule can build on it.
+"""Device operations in the order in which they ran, each with a sign of what it tells the ones around it.
+
+The rules about neighbours work on this. The sign comes from an operation's verdict; where a rule decides more, `Line.decided` gives the
+operations their new signs, so that the next rule can build on them.
 """
 
 from __future__ import annotations

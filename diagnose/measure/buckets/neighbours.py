@@ -402,8 +402,10 @@ def transfers(line: Line, absent: frozenset[CommKind]) -> pl.DataFrame:
 
 
 def _only_carrier(line: Line, voted: pl.DataFrame, shares: pl.DataFrame) -> pl.DataFrame:
-    """The stream that exchanges at least twice for each time that tokens are brought out (both ways; exchanges of a pipeline do not reach
-    that), where it alone can and nothing there votes for context parallelism: lane, exchange, vote.
+    """The stream that exchanges at least twice for each time that tokens are brought out, where it alone can: lane, exchange, vote.
+
+    Nothing there votes for context parallelism. Both ways are needed, so exchanges of a pipeline, a few for each micro-batch, do not reach
+    that.
     """
     known = shares.filter(pl.col("vote") == "expert").select("lane").join(line.lanes, on="lane", how="left")
     told = voted.filter(~pl.col("unknown") & (pl.col("kind") == "expert")).select("place")
@@ -472,8 +474,10 @@ def _joined(left: pl.DataFrame, right: pl.DataFrame, *, backward: bool) -> pl.Da
 
 
 def _vote(*, phased: bool, marked: bool, carried: bool, absent: frozenset[CommKind]) -> pl.Expr:
-    """Which kind each collective speaks for; null where it has nothing to say. `phased`: most compute is launched inside phases. `marked`:
-    some kernels bring tokens out. `carried`: those of another library carry them. `absent`: kinds that the job file rules out.
+    """Which kind each collective speaks for; null where it has nothing to say.
+
+    `phased`: most of the compute is launched inside phases. `marked`: the capture has kernels that bring tokens out. `carried`:
+    kernels of another library carry the tokens. `absent`: kinds that the job file rules out.
     """
     experts = "expert" not in absent and not carried
     contexts = "context" not in absent

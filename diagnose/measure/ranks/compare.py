@@ -169,8 +169,12 @@ def _uneven(members: Sequence[Member]) -> list[RankProblem]:
 
 
 def skews(members: Sequence[Member], groups: Mapping[int, str], clocks: Clocks) -> tuple[dict[int, int], tuple[StartSkew, ...]]:
-    """By a member's place, how much later than the middle of its like group its capture's first step begins (of the steps that all of them
-    show, warm-up or not; only where clocks are aligned and the start is known); and those whose windows end together all the same.
+    """By a member's place, how much later than the middle of its like group its capture's first step begins.
+
+    And those whose windows end together all the same.
+
+    Only members whose clocks are aligned with each other, and whose start is known, are compared; the first step that all of them show
+    counts, warm-up or not.
     """
     pools: dict[tuple[str, int], list[Member]] = defaultdict(list)
     for member in members:

@@ -102,8 +102,9 @@ class Slowness(Struct, frozen=True, kw_only=True):
 def slow_devices(
     members: Sequence[Member], groups: Mapping[int, str], buckets: Buckets, stages: Stages | None = None
 ) -> Mapping[int, Slowness]:
-    """By a member's place, the devices on which kernels of like shape take longer than on the others of their group, or, where all of a
-    pipeline's stage may be slow, kernels that its stages have in common.
+    """By a member's place, the devices on which kernels of like shape take longer than on the others of their group.
+
+    All of a pipeline's stage may be slow: then kernels that its stages have in common take longer than on the others.
     """
     uneven = [bucket for bucket, spec in buckets.items() if spec.data_dependent]
     pools: dict[str, list[Member]] = defaultdict(list)

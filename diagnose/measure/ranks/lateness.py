@@ -34,9 +34,11 @@ TOGETHER = 0.1  # of the longest wait in an exchange: who waits less than that c
 
 
 class _Blame(Struct, frozen=True, kw_only=True):
-    """Waiting in one set of ranks: per step by who came last (by place), how often each did, and in which kinds. `held`: by a member's
-    place, how long waiting in these exchanges may have held its compute up, ns per step. `near`: how often each came last or nearly; of
-    several that come late together the waiting is behind the one that does so most often.
+    """Waiting in one set of ranks: per step by who came last (by place), how often each did, and in which kinds.
+
+    `held`: by a member's place, how long waiting in these exchanges may have held its compute up, ns per step. `near`: how often each came
+    last or as late as the last. Of several that come late together the waiting is behind the one that does so
+    most often.
     """
 
     members: tuple[Member, ...]
@@ -147,8 +149,10 @@ def _behind(
 
 
 def _held_up(group: Sequence[Transfers], members: Sequence[Member]) -> dict[int, int]:
-    """By member: how long waiting in a set's exchanges may have held its compute up, ns per step: all transport less what surely other
-    kinds did, and less the transfer that it was stalled on here. Waiting beside compute costs nothing, for the late rank neither.
+    """By member: how long waiting in a set's exchanges may have held its compute up, ns per step.
+
+    That is all transport less what surely other kinds did, and less the transfer that it was stalled on here. Waiting beside compute costs
+    nothing: a reduction of gradients that overlaps backward, or an exchange beside another micro-batch, waits there for the late rank, too.
     """
     kinds = {one.group.kind for one in group} | {None}
     moving, held = stalling(group), {}
@@ -170,8 +174,9 @@ def _steps_matched(group: Sequence[Transfers], table: pl.DataFrame) -> Iterator[
 
 
 def _late(blame: _Blame, arrivals: _Arrivals, known: Background) -> Iterator[Late]:
-    """The entries for one set of ranks: who is late (nobody where nobody waits long enough, or who comes last is held up elsewhere), and
-    what of the waiting is for ranks that have more work in turn.
+    """The entries for one set of ranks: who is late, and what of the waiting is for ranks that have more work in turn.
+
+    Nobody is where nobody waits long enough, or whoever comes last is itself held up elsewhere.
     """
     step = median_low([member.median.window_ns for member in blame.members])
     total = sum(blame.behind.values())
@@ -300,9 +305,11 @@ def _steps_covered(steps: int, counts: Sequence[tuple[int, int, int]]) -> float:
 
 
 def _slow_stages(known: Background) -> list[Late]:
-    """Slow devices of a pipeline, whose sends and receives name no other end: the rank with the longest own time, if its device is slow,
-    with those of its stage that are as slow. The step takes longer for it at most by how much its own time exceeds the longest of all
-    others.
+    """Slow devices of a pipeline, whose sends and receives name no other end: the rank with the longest own time, if its device is slow.
+
+    Where all of its stage are as slow they are named with it.
+
+    What the step takes longer for it is at most by how much its own time exceeds the longest of all others.
     """
     members = [member for member in known.members if any(member.bubble)]
     if len(members) < 2:
@@ -433,6 +440,8 @@ def _uneven(members: Sequence[Member], buckets: Buckets) -> tuple[LateCause, str
 
 def _of_all_groups(entry: Late, known: Background) -> Late:
     """What ranks that are late in turn cost, in all groups: where nobody is late always, that is what their members wait on average."""
+    if entry.rank is not None:
+        return entry
     members = [member for member in known.members if member.rank.rank in entry.ranks]
     lost = [ns - bubble for member in members for ns, bubble in zip(known.own[member.place].lost, member.bubble, strict=True)]
     mean = sum(lost) // len(lost)

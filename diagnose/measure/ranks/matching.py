@@ -73,8 +73,9 @@ def fit(reference: Course, other: Course, *, limit: int = LOOSE_NS, thorough: bo
 
 
 def fit_by_clock(reference: Course, other: Course, *, ahead: int, limit: int = FIRM_NS) -> Fit | None:
-    """The shift at which both end together by clocks of which the other's is `ahead` by so much, with the distance from that (p90) as
-    `scatter`; None: none within `limit` (ns) of it.
+    """The shift at which both end together by clocks of which the other's is `ahead` by so much; None: none within `limit` (ns) of that.
+
+    Here `scatter` is the distance from it (p90).
     """
     first, last = (bisect_left(reference.ends, end - ahead) for end in (other.ends[0], other.ends[-1]))
     middle = {first, last - len(other.ends) + 1}
@@ -420,8 +421,10 @@ def _beside_a_mate(
 
 
 def _fit_of(parts: Sequence[MemberLane], courses: Sequence[Course], reference: int, place: int, clocks: Leads) -> Fit | None:
-    """The shift of one member's sequence against the reference's; None where none is to be believed. By one clock a group's exchanges end
-    together. If not, they are of several groups, or, where many alike say so, a start time is wrong: where few do, the clocks count.
+    """The shift of one member's sequence against the reference's; None where none is to be believed.
+
+    By one clock a group's exchanges end together. If not, they are of several groups, or, where many alike say so, a start time is wrong:
+    where few say so, the shift by the clocks counts.
     """
     one, other = parts[reference].member, parts[place].member
     found, ahead = fit(courses[reference], courses[place]), _ahead(one, other, clocks)
@@ -563,8 +566,9 @@ def _differences(
 
 
 def _agreed(by_group: Sequence[list[int]]) -> list[int]:
-    """Differences of two clocks; where all together scatter too much for two clocks, those of the groups that agree, if most do: in the
-    others a member always ends later than the rest, its own part of the exchange being slow.
+    """Differences of two clocks; where all together scatter too much for two clocks, those of the groups that agree, if most do.
+
+    In the others a member ends later than the rest, always by as much: its own part of the exchange is slow.
     """
     every = pl.Series([value for own in by_group for value in own], dtype=pl.Int64)
     low, high = (int((every - integer_median(every.to_list())).quantile(share, "nearest") or 0) for share in (0.05, 0.95))

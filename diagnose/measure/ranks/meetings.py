@@ -26,8 +26,9 @@ FAITHFUL = 0.005  # of a step: what the replay of what was measured may be off (
 
 
 class Met(Struct, frozen=True, kw_only=True):
-    """The graphs of all devices that can be replayed, with the numbers of their meetings, and these. `notes`: what is left as it was
-    measured. `refused`: why they can't be replayed together.
+    """The graphs of all devices that can be replayed, with the numbers of their meetings, and these.
+
+    `notes`: what is left as it was measured, in sentences. `refused`: why they can't be replayed together; None where they can.
     """
 
     graphs: tuple[Graph, ...]

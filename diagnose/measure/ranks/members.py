@@ -83,8 +83,10 @@ class Member(Struct, frozen=True, kw_only=True, dict=True):
 
 
 class Mesh(Struct, frozen=True, kw_only=True):
-    """The ranks' coordinates as Megatron-Core lays them out (parallel_state.py, order "tp-cp-ep-dp-pp"), or pipeline before data. Sizes of
-    the attention mesh, and of the expert mesh over the same ranks.
+    """The ranks' coordinates as Megatron-Core lays them out: tensor fastest, then context, data, pipeline (or pipeline before data).
+
+    Sizes of the attention mesh, and of the expert mesh over the same ranks. Source: Megatron-Core parallel_state.py, order
+    "tp-cp-ep-dp-pp".
     """
 
     world: int

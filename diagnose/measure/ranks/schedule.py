@@ -41,15 +41,19 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
     @property
     def bubble_share(self) -> float:
-        """Of the step, with even stages: (p − 1) / (v · m) of the compute for p stages, m micro-batches, v virtual stages (Narayanan et al.
-        2021, arXiv:2104.04473, section 2.2).
+        """Of the step, with even stages.
+
+        With p stages, m micro-batches and v virtual stages the bubble is (p − 1) / (v · m) of the compute (Narayanan et al. 2021,
+        arXiv:2104.04473, section 2.2).
         """
         idle = (self.count - 1) / (self.virtual * self.batches)
         return idle / (1 + idle)
 
     def paces(self, own: Mapping[int, int], late: Collection[int]) -> dict[int, int]:
-        """By stage, what its step takes (ns) by its ranks' own times: the middle one's, or that of a late rank where it is longer (of
-        others a longer one is waiting that no exchange showed). Stages without captured rank are taken to be like the middle one.
+        """By stage, what its step takes (ns) by its ranks' own times: the middle one's, or that of a late rank where it is longer.
+
+        A stage's exchanges and reductions wait for its late ranks. Of others a longer own time is waiting that no exchange showed. Stages
+        of which no rank was captured are taken to be like the middle one of the others.
         """
         mates: dict[int, list[int]] = defaultdict(list)
         for rank in own.keys() & self.of.keys():
@@ -84,8 +88,9 @@ class Schedule(Struct, frozen=True, kw_only=True):
         return round(max(clocks)) + self.outside
 
     def contradicted(self, work: Mapping[int, int]) -> bool:
-        """Whether a step with the stages' work as it is would take longer than was measured: then it goes by another schedule (split
-        backward passes, as of zero bubble, or two micro-batches side by side).
+        """Whether a step with the stages' work as it is would take longer than was measured: then it goes by another schedule.
+
+        With split backward passes (zero bubble), or passes of two micro-batches side by side, stages wait less than by this one.
         """
         lasts = self.lasts(work)
         return lasts is not None and self.measured is not None and lasts > _LONGER * self.measured

@@ -61,8 +61,10 @@ class Transfers(Struct, frozen=True, kw_only=True, dict=True):
 
 
 def split_exchanges(group: Matched, ahead: Sequence[int] | None = None) -> Transfers:
-    """Split every instance of a group. `ahead`: by how much each member's clock is, where members do not end together: then each one's
-    transfer is what it takes once the last has come.
+    """Split every instance of a group.
+
+    `ahead`: by how much each member's clock is, where members do not end together: then each one's transfer is what it takes once the last
+    has come.
     """
     duration = pl.col("end") - pl.col("start")
     rows = group.instances.with_columns(duration.alias("duration"), duration.min().over("ordinal").alias("transfer"))

@@ -42,9 +42,11 @@ def graph_of(
     traits: Mapping[str, pl.Series],
     exchanges: pl.DataFrame,
 ) -> Graph:
-    """The graph of a device whose operations are `work` (as `device_work` gives it) and whose kept steps are `windows`. `repeated`: rows of
-    the compute that is done a second time; `lost`: as `contention.losses` gives it; `traits`: operations by trait; `exchanges`: what each
-    does, as `Exchanges.operations` tells it.
+    """The graph of a device whose operations are `work` (as `device_work` gives it) and whose kept steps are `windows`.
+
+    `repeated`: rows of the compute that is done a second time; `sm_count`: multiprocessors of the device, where known; `lost`: op, lost as
+    `contention.losses` gives it; `traits`: operations by trait; `exchanges`: what each does, as
+    `Exchanges.operations` tells it.
     """
     until = int(windows["end"].max())  # type: ignore[arg-type]
     shown = work.select(_READ).head(work["start"].search_sorted(until, side="right"))
@@ -90,8 +92,9 @@ def _resolved(waits: StreamWaits) -> StreamWaits:
 
 
 def _phases(work: pl.DataFrame, repeated: pl.Series) -> pl.Series:
-    """The phase of each operation, where recompute is what `repeated` says (else backward), and of what is no compute what was launched
-    between two operations of a repetition.
+    """The phase of each operation, where recompute is what `repeated` says: what else is called so is part of backward.
+
+    What is no compute belongs to a repetition where it was launched between two of its operations.
     """
     said, backward = work["phase"], pl.lit("backward", dtype=work.schema["phase"])
     phase = pl.select(pl.when(said == "recompute").then(backward).otherwise(said).alias("phase")).to_series()
@@ -257,8 +260,9 @@ def _delays(nodes: int, edges: pl.DataFrame) -> pl.Series:
 
 
 def _steps(work: pl.DataFrame, windows: pl.DataFrame, places: pl.Series) -> pl.DataFrame:
-    """The kept steps with the operations that open and close them: a step ends where the next operation begins, or with the last that ends
-    by its end, whichever is nearer.
+    """The kept steps with the operations that open and close them.
+
+    A step ends where the next operation begins, or with the last that ends by its end: whichever is nearer.
     """
     first = len(places) - work.height
     starts = work["start"]
@@ -283,8 +287,9 @@ def _steps(work: pl.DataFrame, windows: pl.DataFrame, places: pl.Series) -> pl.D
 
 
 def _unlaunched(work: pl.DataFrame) -> str | None:
-    """Why no forecast can be made where many launches in the steps are missing, so that operations would stay where they were; without any
-    launch the device alone is replayed.
+    """Why no forecast can be made where many launches in the steps are missing: what was not launched by a known call stays where it was.
+
+    Where the trace has no launches at all, the device alone is replayed.
     """
     share = 1 - work["call_start"].null_count() / max(work.height, 1)
     if not 0 < share < LAUNCHED:

@@ -47,8 +47,9 @@ def part(graph: Graph, operations: int) -> Graph:
 
 
 def cut(graph: Graph) -> Graph:
-    """The graph from as much time before its first kept step as that takes. What waited only for something before stands where it was
-    measured.
+    """The graph from as much time before its first kept step as that takes: what leads up to it is replayed, what is before is not.
+
+    What waited only for something before stands where it was measured.
     """
     first = graph.steps.sort("start").row(0, named=True)
     before = int((graph.nodes["start"] < 2 * first["start"] - first["end"]).sum())  # nodes are in order of start

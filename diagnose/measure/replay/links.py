@@ -88,8 +88,9 @@ def _edges(frame: pl.DataFrame, kind: str, *, after: str = "end", inferred: bool
 
 
 def _stream(work: pl.DataFrame) -> pl.DataFrame:
-    """What each operation follows on its stream (where the one before still runs far into it, what had ended before that): src, dst,
-    src_start, src_end, start, inner (both are nodes of one replayed graph).
+    """What each operation follows on its stream: src, dst, src_start, src_end, start, inner (both are nodes of one replayed graph).
+
+    Where the one before still runs far into it, what had ended before that.
     """
     before = work.select(pl.col("op").shift(1).over("stream")).to_series()
     known, source = work.filter(before.is_not_null()), before.drop_nulls()
@@ -160,8 +161,10 @@ def _events(work: pl.DataFrame, known: Dependencies, before: pl.DataFrame) -> pl
 
 
 def _in_turn(work: pl.DataFrame, sm_count: int | None) -> pl.DataFrame:
-    """Compute of which two need more blocks than there are multiprocessors runs in turn, unless it did overlap: src, dst, src_end, lag.
-    Where launches come too slowly for it ever to overlap, nothing else says so.
+    """Compute of which two need more blocks than there are multiprocessors runs in turn: src, dst, src_end, lag.
+
+    Side by side it would take as long. Where the launches come too slowly for it ever to overlap, nothing else says so. What did overlap is
+    left as it is.
     """
     blocks = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
     fills = (pl.col("role") == "compute") & (2 * blocks > (sm_count or 0)).fill_null(value=False)
@@ -209,8 +212,9 @@ _UNTIL = pl.max_horizontal(pl.col("src_end") + pl.col("lag"), pl.when(pl.col("la
 
 
 def _with_lag(pairs: pl.DataFrame, begins: pl.Series, ready: pl.Series) -> pl.DataFrame:
-    """`pairs` with the lag that is usual where nothing else holds the operation up. By operation: `begins`: when its launch lets it begin;
-    `ready`: when the last that it follows has ended.
+    """`pairs` with the lag that is usual where nothing else holds the operation up.
+
+    By operation: `begins`: when its launch lets it begin; `ready`: when the last that it follows has ended.
     """
     known = pairs.with_columns((pl.col("start") - pl.col("src_end")).alias("measured"))
     done = known["src_end"]
@@ -264,8 +268,9 @@ def _inferred(work: pl.DataFrame, until: pl.Series) -> list[pl.DataFrame]:
 
 
 def _watched(work: pl.DataFrame, late: pl.DataFrame) -> pl.DataFrame:
-    """Transport that ran all the while an operation waited for nothing known, and soon ends: src, dst, lag (negative). A persistent kernel
-    sets a flag in memory when its data is there, and no trace tells who watches it.
+    """Transport that ran all the while an operation waited for nothing known, and soon ends: src, dst, lag (negative).
+
+    A persistent kernel sets a flag in memory when its data is there, and stays a little longer; no trace tells who watches the flag.
     """
     moving = (
         work.lazy()

@@ -98,8 +98,10 @@ _AT_ONCE = 1 << 16  # rows that are taken out of their columns at a time
 
 
 def step_times(graph: Graph, times: Times) -> pl.DataFrame:
-    """The kept steps after a replay: index, start, end (ns). A step goes on until what it computes is done: nothing need hold what opens
-    the next one, on another stream perhaps, until then.
+    """The kept steps after a replay: index, start, end (ns).
+
+    A step goes on until what it computes is done, as it did when it was measured: what opens the next one may stand on another stream, and
+    nothing need hold it there.
     """
     steps = graph.steps
     opened, begun, ended = (

@@ -86,8 +86,10 @@ def _calls_of(issued: pl.DataFrame, begun: pl.DataFrame) -> pl.Series:
 
 
 def _outer(calls: pl.DataFrame) -> pl.DataFrame:
-    """The calls that lie in no other one, disjoint on their thread, by thread and start, numbered. `entered`: when each began as it was
-    recorded (perhaps, by rounding, before the one before ended), by which what it launched or waited for is found.
+    """The calls that lie in no other one, disjoint on their thread, by thread and start, numbered.
+
+    `entered`: when each began as it was recorded. Times that were rounded let a call begin before the one before it ends: what it launched
+    or waited for is found by that moment all the same.
     """
     own = calls if _in_turn(calls) else calls.sort(["thread", "start", "end"], descending=[False, False, True])
     reach = pl.col("end").cum_max().shift(1).over("thread")
@@ -122,8 +124,10 @@ def _held(
     freeing: pl.DataFrame,
     queued: pl.DataFrame,
 ) -> pl.DataFrame:
-    """The calls that waited for the device: call, op, freed (when they could go on), kind, after, inferred; one row per call. `begun`:
-    calls by their begin; `launched`: by the threads; `issued`: those of known time, in that order; `queued` as `_queue` gives it.
+    """The calls that waited for the device: call, op, freed (when they could go on), kind, after, inferred. One row per call.
+
+    `begun`: the calls by their begin; `launched`: operations that the threads launched; `issued`: those of which it is known when, in that
+    order; `queued` as `_queue` gives it.
     """
     waited = host.blocked.filter(pl.col("awaited").is_not_null())
     waited = waited.filter(waited["awaited"].is_in(launched.implode()))

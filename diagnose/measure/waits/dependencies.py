@@ -101,8 +101,9 @@ class Dependencies(Struct, frozen=True, kw_only=True):
 
 
 def prepare(work: pl.DataFrame, waits: StreamWaits, *, from_times: bool = True) -> Dependencies:
-    """Put one device's operations (by start: op, its row, start, end, stream, correlation, issued, role) in the orders needed; without
-    `from_times` nothing is prepared for inferring producers from times.
+    """Put one device's operations in the orders needed. `work`, by start: op (its row), start, end, stream, correlation, issued, role.
+
+    Without `from_times` nothing is prepared for inferring producers from times.
     """
     stream_waits = waits.stream_waits.filter(pl.col("correlation").is_not_null() & pl.col("stream").is_not_null())
     issued = work.select("op", "end", "stream", "correlation")
@@ -275,8 +276,10 @@ def _inner_nodes(work: pl.DataFrame) -> pl.Series:
 
 
 def _called(work: pl.DataFrame, calls: pl.Series) -> pl.DataFrame:
-    """What stream-wait calls tell by their place among the launches alone: op, guess, guess_end. The operation launched next waits for the
-    one launched last before on another stream; a guess that had not ended when the consumer started is wrong.
+    """What stream-wait calls tell by their place among the launches alone: op, guess, guess_end.
+
+    The operation launched next after such a call waits for the one launched last before it on another stream. A guess that had not ended
+    when the consumer started is wrong and left out.
     """
     launched = (
         work.filter(pl.col("correlation").is_not_null()).select("op", "start", "end", "stream", "correlation").sort("correlation", "start")

@@ -23,8 +23,9 @@ LENGTH = pl.col("end") - pl.col("start")
 
 
 def pauses(pieces: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
-    """Gaps in which the host's work stands out: index, op, recurs, opens (a forward pass). `compute`: op, name_id, phase of all that
-    computes.
+    """Gaps in which the host's work stands out, whether they recur, and whether they open a forward pass: index, op, recurs, opens.
+
+    `compute`: op, name_id, phase of all that computes; most of it perhaps in time.
     """
     gaps = (
         pieces.filter(~pl.col("cause").is_in(["blocking", "dependency_stalled", "first_use"]))
@@ -51,9 +52,12 @@ def _before_passes(found: pl.DataFrame, compute: pl.DataFrame, steps: int) -> pl
 
 
 def _in_layers(found: pl.DataFrame, compute: pl.DataFrame, steps: int) -> pl.DataFrame:
-    """The pauses (index, op) that come back before the same kernel within one pass, equally many kernels apart, as layers do (between
-    micro-batches or steps a pass of the other kind lies). What does so in fewer than half of the steps, or fewer than twice in each, or
-    where there is but one window to judge by, does not recur.
+    """The pauses (index, op) that come back before the same kernel within one pass, equally many kernels apart.
+
+    One layer is like the other.
+
+    Between two micro-batches, or two steps, a pass of the other kind lies. What does so in fewer than half of the steps, or fewer than
+    twice in each, or where there is but one window to judge by, does not recur.
     """
     way = pl.col("phase").replace_strict(_PASSES, default=None, return_dtype=pl.Int8).forward_fill().rle_id()
     placed = compute.with_row_index("place").select("op", "name_id", pl.col("place").cast(pl.Int64), way.alias("pass"))
@@ -74,8 +78,9 @@ def _in_layers(found: pl.DataFrame, compute: pl.DataFrame, steps: int) -> pl.Dat
 
 
 def host_work(pieces: pl.DataFrame, shadowed: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
-    """The pieces of host work, by start: index, op, start, cause, length, ns less what is shadowed, whether the gap is a pause, one that
-    recurs, and one that opens a pass.
+    """The pieces of host work, by start.
+
+    Index, op, start, cause, length, ns less what is shadowed, whether the gap is a pause, one that recurs, and one that opens a pass.
     """
     work = pieces.filter(pl.col("cause").is_in(list(HOST_WORK)))
     hidden = shadowed.group_by("start").agg(pl.col("ns").sum().alias("hidden"))
@@ -92,8 +97,10 @@ def host_work(pieces: pl.DataFrame, shadowed: pl.DataFrame, compute: pl.DataFram
 
 
 def restarts(worked: pl.DataFrame, pieces: pl.DataFrame, calls: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """Host work that synchronising calls are charged with beyond their own time: index, ns. `worked`: as `host_work` gives it; `calls`:
-    start, end of those that held the host; `work`: start, end, issued of the device's operations.
+    """Host work that synchronising calls are charged with beyond their own time: index, ns.
+
+    `worked`: as `host_work` gives it; `calls`: start, end of the calls that held the host; `work`: start, end, issued of the device's
+    operations.
     """
     own = worked.filter(
         pl.col("cause").is_in(list(PLAIN_WORK)) & ~pl.col("pause") & ~((pl.col("cause") == "launch") & (pl.col("length") >= LONG_NS))

@@ -60,8 +60,9 @@ def host_costs(found: Stalls, host: HostActivity, trace: Trace) -> pl.DataFrame:
 
 
 def unexplained_calls(found: Stalls, host: HostActivity, trace: Trace) -> pl.DataFrame:
-    """name, ns: dependency-stalled time during which the host was in a synchronising call of that name, most first: both may wait for work
-    of another process, or of before the capture.
+    """name, ns: dependency-stalled time during which the host was in a synchronising call of that name, most first.
+
+    Both may wait for the same: work of another process, or work that began before the capture.
     """
     pieces = found.pieces.filter(pl.col("cause") == "dependency_stalled").select("start", "end").sort("start")
     syncs = host.named.filter(pl.col("cause") == "sync").join(trace.names.select(pl.col("id").alias("name_id"), "text"), on="name_id")
@@ -74,8 +75,9 @@ def unexplained_calls(found: Stalls, host: HostActivity, trace: Trace) -> pl.Dat
 
 
 def _pause_names(found: Stalls, host: HostActivity) -> pl.DataFrame:
-    """Start (of a piece in a long pause), pause_id: the name of the innermost call or range that covers at least half of the piece, but for
-    a Python frame around much more (the loop, the program).
+    """Start (of a piece in a long pause), pause_id: the name of the innermost call or range that covers at least half of the piece.
+
+    A Python frame around much more than the pause (the loop, the program) tells nothing of it.
     """
     work = found.worked.filter(pl.col("pause") & ~pl.col("recurs") & pl.col("cause").is_in(list(PLAIN_WORK)))
     longest = work.sort("length", "start", descending=[True, False]).head(NAMED_PAUSES)

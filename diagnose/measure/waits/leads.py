@@ -42,7 +42,9 @@ def host_limited(
     found: Stalls, work: pl.DataFrame, inside: pl.DataFrame, windows: pl.DataFrame, host: HostActivity, claimed: pl.Series
 ) -> pl.DataFrame:
     """Of `claimed` (ns per window, by transport) that in whose place the host would hold compute up: index, transport_host_limited_ns.
-    `work`: start, end, stream, role, call_start, issued, in order of start; `inside`: those in the windows.
+
+    `work`: start, end, stream, role, call_start, issued, in order of start; `inside`: those in the windows; `host`: its calls, and what
+    held it.
     """
     total = int(claimed.sum())
     line = _line(inside)
@@ -85,8 +87,9 @@ def _within(moments: pl.Series, spans: pl.DataFrame) -> pl.Series:
 
 
 def _line(inside: pl.DataFrame, starved: pl.Series | None = None) -> pl.DataFrame:
-    """Operations in the windows (`inside`) on the stream that computes most, where their launch was recorded: start, issued, lead; with
-    those of `starved` (rows), on any stream, which lead by nothing.
+    """Operations in the windows (`inside`) on the stream that computes most, where their launch was recorded: start, issued, lead.
+
+    With those of `starved` (rows), on any stream, which lead by nothing.
     """
     lengths = inside.filter(pl.col("role") == "compute").group_by("stream").agg((pl.col("end") - pl.col("start")).sum().alias("ns"))
     main = lengths.sort("ns", "stream", nulls_last=True).tail(1)

@@ -206,8 +206,9 @@ def _entered(cut: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
 
 
 def _shadowed(found: pl.DataFrame, host_pieces: pl.DataFrame, work: pl.DataFrame, known: Dependencies) -> pl.DataFrame:
-    """Launch-starved time in which the operation to come could not have started, because what it waits for still ran: index, start (of the
-    piece), cause, ns.
+    """Launch-starved time in which the operation to come could not have started, because what it waits for still ran.
+
+    index, start (of the piece), cause, ns.
     """
     waiting = found.filter(pl.col("producer").is_not_null() & (pl.col("issued") > pl.col("start"))).select(
         "index",
@@ -269,8 +270,9 @@ _UNDER = {
 
 
 def _under_host_calls(starved: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
-    """Launch-starved stretches split by what the launching threads did: first_use (what is paid once), allocator, host_sync, one of
-    HOST_WORK, or blocking through the host.
+    """Launch-starved stretches split by what the launching threads did.
+
+    First_use (what is paid once), allocator, host_sync, one of HOST_WORK, or blocking through the host.
     """
     starved = starved.sort("start")
     state = overlaps(starved, host.state)
@@ -302,8 +304,9 @@ def _under_host_calls(starved: pl.DataFrame, host: HostActivity) -> pl.DataFrame
 
 
 def _awaited(pieces: pl.DataFrame, blocked: pl.DataFrame) -> pl.DataFrame:
-    """The operation that a synchronising call waited for (of several at once, the one whose work ends last), for the pieces with cause
-    blocking (null elsewhere), and whether it is guessed.
+    """The operation that a synchronising call waited for, for the pieces with cause blocking (null elsewhere), and whether it is guessed.
+
+    Of several calls at once, the one whose work ends last.
     """
     calls = (
         blocked.filter(pl.col("awaited_end") > pl.col("start"))
@@ -319,8 +322,9 @@ def _awaited(pieces: pl.DataFrame, blocked: pl.DataFrame) -> pl.DataFrame:
 
 
 def _bounds(found: pl.DataFrame, pieces: pl.DataFrame, work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Lower and upper bound of blocking per window: what is resolved; and also what ran, other than compute, while a consumer with
-    unresolved waits was waiting.
+    """Lower and upper bound of blocking per window.
+
+    Lower: what is resolved. Upper: also what ran, other than compute, while a consumer with unresolved waits was waiting.
     """
     blocking = pieces.filter(pl.col("cause") == "blocking")
     length = (pl.col("end") - pl.col("start")).alias("ns")
@@ -418,8 +422,9 @@ _HOST = ["host_sync", *HOST_WORK]
 
 
 def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds: pl.Series, times: pl.DataFrame) -> pl.DataFrame:
-    """Per window (index): the figures in ns that `trace_rules/facts.yaml` describes. `times`: start, issued of each operation by row
-    number.
+    """Per window (index): the figures in ns that `trace_rules/facts.yaml` describes.
+
+    `roles`, `copy_kinds`, `times` (start, issued): of each operation by row number.
     """
     producer = found.pieces["producer"]
     blocks = pl.col("cause") == "blocking"
@@ -447,8 +452,9 @@ def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds:
 
 
 def _handovers(pieces: pl.DataFrame, beside: pl.DataFrame) -> pl.DataFrame:
-    """index, and handover in ns behind transport (without time beside other transport, which counts for itself), copies between host and
-    device, and the host.
+    """index, and handover in ns behind transport, copies between host and device, and the host.
+
+    What is handed over by transport comes after it: time beside (other) transport counts for itself.
     """
     gap = ["index", "op"]
     behind = (

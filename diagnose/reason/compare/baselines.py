@@ -89,8 +89,9 @@ def add(
     label: str = "",
     keep: int = KEPT,
 ) -> Added:
-    """Store a run of `date` (the same diagnosis once), and drop the oldest of its job and device beyond `keep`. Raises UsageError (name),
-    OutputError.
+    """Store a run of `date`, and drop the oldest of its job and device beyond `keep`. Raises UsageError (name), OutputError.
+
+    A run that is stored already (the same diagnosis) is not stored again, because it would tell nothing of noise.
     """
     kept = _kept(document)
     place = _folder_of(folder, name) / fingerprint(document, rules)
@@ -167,8 +168,9 @@ def find(folder: Path, name: str, new: Diagnosis, rules: ComparisonRules) -> tup
 
 
 def runs(folder: Path, name: str, rules: ComparisonRules, fingerprint: str | None = None) -> tuple[Run, ...]:
-    """The stored runs of a name, oldest first; of all jobs and devices unless one is named. Raises BaselineError for one that can't be
-    used.
+    """The stored runs of a name, oldest first; of all jobs and devices unless one is named.
+
+    Raises BaselineError for one that can't be used.
     """
     found = []
     for path in _paths(_folder_of(folder, name)):

@@ -72,8 +72,9 @@ def in_long_steps(findings: Sequence[FindingChange], change: float, limits: Caus
 def _switched(
     both: tuple[Diagnosis, Diagnosis], delta: StepDelta, findings: Sequence[FindingChange], limits: CauseLimits
 ) -> Iterator[tuple[tuple[int, str], bool]]:
-    """Findings of one side alone, and those of which there is more or less, each with whether it may be the effect of another cause. One
-    without a bound of its own counts as all of the change, behind whatever has one.
+    """Findings of one side alone, and those of which there is more or less, each with whether it may be the effect of another cause.
+
+    One without a bound of its own counts as all of the change, behind whatever has one.
     """
     for one in findings:
         words = limits.findings.get(one.id)
@@ -94,8 +95,10 @@ def _switched(
 
 
 def _in_pieces(delta: StepDelta, kernels: Sequence[KernelChange], limits: CauseLimits) -> Iterator[tuple[int, str]]:
-    """Fused kernels that one side alone has, where what they do runs piece by piece on the other; where a piece is of their own bucket, as
-    many pieces are launched less for each of them.
+    """Fused kernels that one side alone has, where what they do runs piece by piece on the other.
+
+    A piece may be of their own bucket (an activation between two products): all its kernels are others then, and as many pieces are
+    launched less for each of them.
     """
     rows = {row.category: row for row in delta.categories}
     pieces, slower = rows.get(f"{COMPUTE}{limits.pieces.inside}"), delta.delta_ns > 0
@@ -119,7 +122,8 @@ def _in_pieces(delta: StepDelta, kernels: Sequence[KernelChange], limits: CauseL
 def alike(
     categories: Sequence[Category | CategoryMove], change: int, kernels: Sequence[KernelChange], limits: CauseLimits
 ) -> Iterator[tuple[int, str]]:
-    """Compute that took another time by one factor with the same kernels, in the direction of the step's `change`: ns, and words.
+    """Compute that took another time by one factor with the same kernels, in the direction of the step's `change`: how many ns, and words.
+
     `kernels`: those that changed.
     """
     known = limits.alike

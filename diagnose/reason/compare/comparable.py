@@ -104,8 +104,9 @@ JOB_TOKENS = "both job files (global batch × sequence length)"
 
 
 class Judgement(Struct, frozen=True, kw_only=True):
-    """The judgement; whether both job files prove that the work is the same (or not); the device that is compared in both runs; by what the
-    new run's times are multiplied where neither capture was cut into steps.
+    """The judgement; whether both job files prove that the work is the same (or not); the device that is compared in both runs.
+
+    What the new run's times are multiplied by where neither capture was cut into steps.
     """
 
     comparability: Comparability

@@ -1,5 +1,6 @@
-"""The median step of both runs by exclusive category: deltas that add up to the delta of the step, to the nanosecond and without a
-residual.
+"""The reconciled delta: the median step of both runs by exclusive category.
+
+Deltas of the categories add up to the delta of the step, to the nanosecond and without a residual.
 """
 
 from __future__ import annotations
@@ -108,8 +109,9 @@ def together(runs: Sequence[Middle]) -> Middle:
 
 
 def _category(name: str, first: Middle, second: Middle, bounds: tuple[float, float], least: float, *, single: bool) -> Category:
-    """One category in the median step. `bounds`: the interval of its difference, which of a `single` step is assumed and not told; `least`:
-    small of a step.
+    """One category in the median step; `bounds`: the interval of its difference, which of a `single` step is assumed and not told; `least`.
+
+    What is small of a step.
     """
     here, there = _total(first, name), _total(second, name)
     # why compute was absent inside it, in the order of the vocabulary; none of compute

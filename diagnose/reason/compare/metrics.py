@@ -128,8 +128,10 @@ def split_of(document: Diagnosis, place: tuple[int, int]) -> tuple[StepSplit, ..
 
 
 def with_ends(document: Diagnosis, steps: tuple[_Step, ...]) -> tuple[_Step, ...]:
-    """The steps of a device without the last, where that ends with its last operation and two others are left: those end with the beginning
-    of the next, and where its end is nobody knows.
+    """The steps of a device without the last, where that ends with its last operation and two others are left.
+
+    The others end with the beginning of the next (`diagnose.measure.steps`): it is shorter by what lies between, and where its end is
+    nobody knows.
     """
     return steps[:-1] if len(steps) >= _ENOUGH and last_is_short(document) else steps
 

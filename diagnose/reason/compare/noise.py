@@ -195,8 +195,9 @@ def _within(base: Runs, new: Runs, transform: Transform, limits: NoiseLimits, *,
 
 
 def _astray(run: Sequence[float], spread: float) -> float:
-    """How far the nearest step lies from a run's median, where that is farther than steps scatter (`spread`, of most runs), else 0: two of
-    three steps that were held up carry the median with them.
+    """How far the nearest step lies from the median of a run, where that is farther than steps scatter (`spread`, of most runs), else 0.
+
+    Two of three steps that were held up carry the median with them, which the scatter of most runs does not tell.
     """
     if len(run) < 2 or not spread:
         return 0.0
@@ -247,8 +248,9 @@ def _squared_error(spread: float, size: int, limits: NoiseLimits) -> float:
 
 
 class _Noise(Struct, frozen=True, kw_only=True):
-    """Noise between runs: standard deviation of a run's median; its freedom, None of one run against one: there `of_two` and
-    `of_two_freedom` are of what their steps leave open, which comes on top.
+    """Noise between runs: standard deviation of a run's median; its freedom, None of one run against one.
+
+    Of those, `of_two` and `of_two_freedom` are of what their steps leave open, which comes on top.
     """
 
     scale: float
@@ -314,9 +316,10 @@ def spread_interval(
     limits: NoiseLimits,
     run_noise: float | None = None,
 ) -> tuple[float, float]:
-    """The interval of the difference of means of a part of the step (its values in the median step of each run), in the values' own unit;
-    of a single step by what is assumed of one. Of one run against one `steps` are its values in all steps, `middles`: of how many each
-    median step is the mean.
+    """The interval of the difference of means of a part of the step, in the values' own unit; of a single step by what is assumed of one.
+
+    `base` and `new` are its values in the median step of each run. Of one run against one `steps` are its values in all steps, and
+    `middles` says of how many steps each median step is the mean.
     """
     delta, tail = fmean(new) - fmean(base), (1 - limits.confidence.value) / 2
     level = (fmean(base) + fmean(new)) / 2
@@ -359,8 +362,9 @@ def _doubt(noise: _Noise, level: float, unit: float, transform: Transform, limit
 def _more(
     noise: _Noise, n_base: int, n_new: int, allowed: float, unit: float, transform: Transform, limits: NoiseLimits, floor: float
 ) -> tuple[int, int] | None:
-    """How many runs more of each side (of new alone where base has enough to measure noise and that does) would show a change of `allowed`,
-    if the noise is what it seems, up to one number; None where none would.
+    """How many runs more of each side would show a change of `allowed`, if the noise is what it seems; None where no number would.
+
+    Of the new side alone where the base has runs enough to measure noise and that does; else of both, up to one number.
     """
     weight = limits.noise_weight.value
     scale = noise.scale if noise.freedom is not None else math.sqrt(noise.scale**2 + noise.of_two / 2)

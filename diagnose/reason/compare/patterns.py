@@ -60,8 +60,9 @@ def long_steps(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], 
 
 
 def what_long_steps_hold(runs: Sequence[SplitRun]) -> tuple[str, float, int]:
-    """The category that holds at least half of what the steps that stand far out take more than their run's others, ns in each, and how
-    many such steps; "" and noughts where none does.
+    """The category that holds at least half of what the steps that stand far out take more than their run's others.
+
+    By how many ns in each, and how many such steps there are; "" and noughts where none does.
     """
     more: Counter[str] = Counter()
     count = 0

@@ -204,8 +204,9 @@ def _other_amounts(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place],
 
 
 def _by_tokens(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place], limits: KernelLimits) -> tuple[float, bool] | None:
-    """By how much the work of each bucket changed alike where that of parameters did not, and whether attention's changed by more: a slower
-    clock (all that computes) or slower memory (the optimizer too) looks otherwise.
+    """By how much the work of each bucket changed alike, where that of parameters did not, and whether attention's changed by more.
+
+    A slower clock lengthens what computes and not what moves memory; slower memory lengthens the optimizer too: neither looks so.
     """
     here, there = ({row.bucket: row for row in _buckets(side, place)} for side, place in zip((base, new), places, strict=True))
     compute = {row.bucket for side, place in zip((base, new), places, strict=True) for row in _rows(side, place) if row.role == "compute"}
@@ -241,8 +242,9 @@ def _launches(document: Diagnosis, place: Place) -> _Amounts:
 
 
 def _waves(document: Diagnosis, place: Place) -> _Amounts:
-    """Of the kernels whose launch shapes are known and that do not fill the device with one wave, as persistent kernels do whatever their
-    work is.
+    """Of the kernels whose launch shapes are known.
+
+    Persistent kernels fill the device whatever their work is, so that one wave tells nothing.
     """
     compute = _launches(document, place)
     rows = document.occupancy.kernels if document.occupancy is not None and place == place_of(document) else ()

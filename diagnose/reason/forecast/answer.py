@@ -109,8 +109,9 @@ def context_of(diagnosis: Diagnosis, job: Job | None, knowledge: Knowledge) -> C
 
 
 def candidates(diagnosis: Diagnosis, context: Context, besides: Sequence[Question] = ()) -> list[Question]:
-    """The fixes of findings about the run that can be had (without a job file those that may be), in the order of the findings; what
-    changes what is computed only where the report's plan has it.
+    """The fixes of findings about the run that can be had, in the order of the findings; without a job file those that may be.
+
+    What changes what is computed (precision, routing) is a candidate only where the report's plan has it: whoever wants it asks for it.
     """
     planned = {step.fix for step in diagnosis.plan if step.instead_of is None}
     wanted = ("applicable",) if diagnosis.job is not None else ("applicable", "unknown")

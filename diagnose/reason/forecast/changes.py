@@ -167,8 +167,9 @@ def _unlaunched(graph: Graph, gone: pl.Series) -> pl.Series:
 
 
 def _without_cost(graph: Graph, gone: pl.Series) -> Graph:
-    """Nodes that cost nothing: no time, no latency before them, and no wait for what they alone waited for (but a gap longer than a
-    latency, a wait for something unknown); their order stays.
+    """Nodes that cost nothing: no time, no latency before them, and no wait for what they alone waited for; their order stays.
+
+    A gap longer than a latency is a wait for something unknown, which stays.
     """
     if not gone.any():
         return graph
@@ -291,8 +292,9 @@ def _node_gap(graph: Graph, change: Change, end: End) -> int:
 
 
 def _resize(graph: Graph, change: Change, end: End) -> Graph:
-    """`to` micro-batches in one: the same work on the device, times `by` (fuller kernels), and 1/`to` of host work, calls, launch latencies
-    and gaps in forward and backward.
+    """`to` micro-batches in one: the same work on the device, times `by` (fuller kernels), in 1/`to` of the launches.
+
+    Launches are not counted down one by one: host work, calls, launch latencies and gaps all take 1/`to`, in forward and backward.
     """
     fewer = 1 / (change.to or 1.0)
     nodes = graph.nodes

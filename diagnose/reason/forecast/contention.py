@@ -90,8 +90,10 @@ def lost_share(graph: Graph, spans: pl.DataFrame) -> float | None:
 
 
 def _in_turns(before: Graph, after: Graph, end: End, known: Contention) -> Graph:
-    """Work of several streams that newly runs at once (compute that fills the device, transport between the same kind of ranks) takes
-    turns, in the order in which it would have begun; what did so before leaves room for it.
+    """Work of several streams that newly runs at once takes turns, in the order in which it would have begun.
+
+    That is compute long enough to fill the device, and transport between the same kind of ranks, which one link carries. What ran at once
+    with its like before leaves room for it.
     """
     least = known.fills_us[ENDS.index(end)] * 1000
     was = _at_once(_taking_turns(before, least))
@@ -117,8 +119,9 @@ def _taking_turns(graph: Graph, least: float) -> Sequence[pl.DataFrame]:
 
 
 def _at_once(groups: Sequence[pl.DataFrame]) -> Sequence[tuple[int, int, int, int, float]]:
-    """Neighbours in time on different streams of which the second begins before the first ends, by group: ops, nodes, and the share of the
-    shorter one's time that they run at once.
+    """Neighbours in time on different streams of which the second begins before the first ends, by group.
+
+    Their ops, their nodes, and the share of the shorter one's time that they run at once.
     """
     rows = [list(spans.sort("start", "node").select("op", "node", "lane", "start", "end").iter_rows()) for spans in groups]
     pairs = (pair for group in rows for pair in pairwise(group))

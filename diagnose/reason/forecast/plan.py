@@ -175,8 +175,9 @@ def foreseen(
 def _first_of_tied(
     groups: Sequence[Sequence[PlanStep]], tie_ns: int, forecast: Callable[[Sequence[PlanStep]], list[PlanStep]]
 ) -> list[Sequence[PlanStep]]:
-    """The groups, of those whose bounds tie with the first's the one first that is surely better; what can be had and replayed goes before
-    what can't be.
+    """The groups, of those whose bounds tie with that of the first the one first that is surely better.
+
+    What can be had and replayed goes before what has to be asked for and can't be.
     """
     first, *others = groups or [()]
     near = [group for group in others if (group[0].bound_ns or 0) + tie_ns >= (first[0].bound_ns or 0)]

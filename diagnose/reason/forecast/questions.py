@@ -36,9 +36,11 @@ _COLUMNS = ("bucket", "cause", "comm", "exchange", "role", "phase", "operation",
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """One change that is asked about. `changes`: its effect on the graph; empty where none can be told, and `refused` says why. By id, ns
-    per step: `bounds` of the findings that it answers, all that is told where no effect is known; `ceilings` of the walls that it works on,
-    which no forecast goes beyond (a fix may do more than one finding asks for).
+    """One change that is asked about. `changes`: its effect on the graph; empty where none can be told, and `refused` says why.
+
+    `bounds`: of the findings that it answers, by id, ns per step: all that is told where no effect is known. `ceilings`: of the walls that
+    it works on, by id, ns per step; no forecast goes beyond them all. A fix may do more than one finding asks for, so that its bound is no
+    ceiling.
     """
 
     id: str

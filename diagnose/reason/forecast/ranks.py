@@ -103,8 +103,10 @@ def evened_all(met: Met, likes: Mapping[int, Collection[int]]) -> Variant | str:
 
 
 def likes_of_late(ranks: Ranks | None) -> dict[int, tuple[int, ...]]:
-    """By late rank its likes, which are not late: those that a comparison of the ranks names, always or mostly the last, alone or together;
-    not those known by their own time alone, in a pipeline, where nothing tells which of the other stages' work follows on theirs.
+    """By late rank its likes, which are not late: those that a comparison of the ranks names, always or mostly the last, alone or together.
+
+    Not those that are known by their own time alone, in a pipeline: its transfers are not matched, so that nothing tells which of the other
+    stages' work follows on theirs.
     """
     late = {
         rank

@@ -27,8 +27,9 @@ _OPEN = ("applicable", "unknown")  # states of fixes that may be had
 def with_forecasts(
     document: Diagnosis, graph: Graph | None, job: Job | None, knowledge: Knowledge, meet: Callable[[], Met | str] = lambda: ONE_RANK
 ) -> Diagnosis:
-    """The document with forecasts, or with the sentence why there are none. `graph`: of the verdict's device. `meet` gives all captured
-    ranks, or why they can't be replayed together; it is asked only where that is cheap.
+    """The document with forecasts, or with the sentence why there are none. `graph`: of the verdict's device, of as many steps as may be.
+
+    `meet` gives all captured ranks, or why they can't be replayed together; it is asked only where that is cheap.
     """
     if not document.plan and not any(_to_replay(document.findings)):
         return document

@@ -13,9 +13,11 @@ from diagnose.reason.forecast.select import selected
 
 
 def without(graph: Graph, wall: WallSpec) -> Graph:
-    """The graph where nothing that `walls.yaml` counts to a wall takes time. What is freed keeps its place and all that it waits for; what
-    is omitted waits for nothing on the device, and no latency passes around it (longer is a wait for something unknown, which stays).
-    Without any transport compute loses nothing beside it.
+    """The graph where nothing that `walls.yaml` counts to a wall takes time.
+
+    What is freed keeps its place and all that it waits for. What is omitted would not be there: it waits for nothing on the device, and no
+    latency passes around it; longer than a latency is a wait for something unknown, which stays. Without any transport compute loses
+    nothing beside it.
     """
     omitted = _asked(graph, wall.omits)
     gone = omitted | _asked(graph, wall.frees)

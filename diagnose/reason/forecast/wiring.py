@@ -35,8 +35,9 @@ def at_end(edges: pl.DataFrame, mask: pl.Series, end: Literal["src", "dst"]) -> 
 
 
 def runs(graph: Graph, mask: pl.Series, breaks: pl.Series | None = None) -> pl.DataFrame:
-    """Selected operations (node, lane, `run`, place in it) in runs: those of one step that follow one another on their stream with no other
-    between, nor one of `breaks`, before which a new run begins.
+    """Selected operations with their `run`: those of one step that follow one another on their stream with no other between.
+
+    Columns node, lane, run (number), place (0 for the first of its run), in order. `breaks`: nodes before which a new run begins.
     """
     breaks = pl.repeat(False, graph.nodes.height, eager=True) if breaks is None else breaks  # noqa: FBT003 - a value
     ops = graph.nodes.select("kind", "lane", "step", mask.alias("selected"), breaks.alias("breaks")).with_row_index("node")
@@ -355,8 +356,9 @@ def _producers(ops: _Ops, bursts: Sequence[Sequence[int]], since: pl.Series | No
 
 
 def _own_lanes(graph: Graph, ops: _Ops, member: set[int], *, data: bool) -> tuple[dict[int, int], list[tuple[int, int, int]]]:
-    """The new lane of each selected operation that shares its own, and the edges that take the place of the stream's order: those left and
-    those gone each follow one another; with `data`, each of these after the one before it.
+    """The new lane of each selected operation that shares its own, and the edges that take the place of the stream's order.
+
+    Those left on the stream follow one another as before, the ones that left too; with `data`, each of these after the one before it.
     """
     lags = {
         (source, target): lag
@@ -393,8 +395,10 @@ _LEFT_BEHIND = ("event", "awaited", "queue")  # kinds of edges that go on withou
 
 
 def delayed(graph: Graph, mask: pl.Series, until: pl.Series) -> Graph:
-    """The selected operations moved on their stream to where it waits for the next operation of `until` after them. What waited for them
-    waits for the one before them; what follows the move waits for them. Where they would wait for themselves all stays as it is.
+    """The selected operations moved on their stream to where the stream waits for the next operation of `until` after them.
+
+    What waited for them, a stream or a call, waits for the one before them on the stream; what follows the move waits for them. Where they
+    would wait for themselves all stays as it is.
     """
     ops = _Ops.of(graph)
     wanted = ops.places(until)
