@@ -407,7 +407,7 @@ _BINARY: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: lambda left, right: int(left / right),  # the shell rounds towards nought
+    ast.Div: lambda left, right: int(left / right),  # the shell rounds towards nought; exact for what `_number` allows
     ast.Mod: lambda left, right: int(math.fmod(left, right)),
 }
 _COMPARED = {

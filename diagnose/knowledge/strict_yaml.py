@@ -252,9 +252,7 @@ def lines(text: str | bytes) -> dict[tuple[str, ...], int]:
 
 def _note_lines(node: yaml.MappingNode, path: tuple[str, ...], found: dict[tuple[str, ...], int]) -> None:
     """What a map merges in first, the last of several first, so that the entries that hold stand last."""
-    merged = [
-        one for key, value in node.value if key.tag == _MERGE for one in (value.value if isinstance(value, yaml.SequenceNode) else [value])
-    ]
+    merged = [one for key, value in node.value if key.tag == _MERGE for one in _maps(value)]
     for one in reversed(merged):
         _note_lines(one, path, found)
     for key, value in node.value:
@@ -262,6 +260,11 @@ def _note_lines(node: yaml.MappingNode, path: tuple[str, ...], found: dict[tuple
             found[*path, key.value] = key.start_mark.line + 1
             if isinstance(value, yaml.MappingNode):
                 _note_lines(value, (*path, key.value), found)
+
+
+def _maps(value: yaml.Node) -> list[yaml.MappingNode]:
+    """The maps that a merge key names: one, or a list of them."""
+    return [one for one in (value.value if isinstance(value, yaml.SequenceNode) else [value]) if isinstance(one, yaml.MappingNode)]
 
 
 def _entry(node: yaml.Node, step: str | int) -> tuple[int, yaml.Node] | None:

@@ -254,6 +254,10 @@ class Taxonomy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
         """Ids of the families that carry one of the marks."""
         return [family.id for family in self.families if any(mark in family.marks for mark in marks)]
 
+    def marked_contexts(self, mark: ContextMark) -> list[str]:
+        """Ids of the contexts that carry the mark."""
+        return [context.id for context in self.contexts if mark in context.marks]
+
     def lines(self, *entries: tuple[str, ...]) -> Lines:
         """The lines of words of these entries, ready to be looked up in; made once, however many captures are read by them."""
         known = self._lines.get(entries)
@@ -275,11 +279,23 @@ class HostRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     start_up: StartUpLimits
     polled: tuple[PolledKernel, ...] = ()
 
+    def polled_pattern(self) -> str:
+        """One pattern for the names of all kernels that the host polls for."""
+        return union([pattern for kernel in self.polled for pattern in kernel.patterns])
+
     def call_pattern(self, role: HostRole, waits_for: str | None = None) -> str:
         """One pattern for all calls of a role (and of what they wait for)."""
         return union(
             [pattern for call in self.calls if call.role == role and waits_for in (None, call.waits_for) for pattern in call.patterns]
         )
+
+    def compiled_pattern(self) -> str:
+        """One pattern for all calls that load what was compiled just before."""
+        return union([pattern for call in self.calls if call.compiled for pattern in call.patterns])
+
+    def starting_pattern(self) -> str:
+        """One pattern for the calls that a process begins with."""
+        return union([pattern for call in self.calls if call.starts for pattern in call.patterns])
 
     def range_pattern(self, meaning: str) -> str:
         """One pattern for all ranges with a meaning."""

@@ -61,7 +61,10 @@ def versions(source: Source) -> tuple[str | None, str | None, dict[str, str]]:
 
 
 def clock(source: Source, settings: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """The unix time (ns) of the file's clock at 0 (1970 with --ts-normalize), and the capture's duration (ns); None where not told."""
+    """The unix time (ns) of the file's clock at 0, and the capture's duration (ns); None where the export does not tell.
+
+    With --ts-normalize the exporter's shift is the session's start, and zero is 1970.
+    """
     start = next((value for row in source.small("TARGET_INFO_SESSION_START_TIME") if (value := whole(row.get("utcEpochNs")))), None)
     shift = settings.get("EXPORT_CONFIG_TIME_SHIFT", "0")
     moved = int(shift) if re.fullmatch(r"-?\d{1,19}", shift) else 0
@@ -71,9 +74,14 @@ def clock(source: Source, settings: Mapping[str, str]) -> tuple[int | None, int 
 
 def _environment(source: Source) -> dict[str, int]:
     """The rank variables of the one launched process, as numbers; empty where several processes were launched."""
-    told = list(variables(source))
-    one = len({process for process, _, _ in told}) == 1
-    return {name: number for _, name, value in told if one and name in _NEEDED_VARIABLES and (number := whole(value)) is not None}
+    found: dict[str, int] = {}
+    launched = set()
+    for process, variable, value in variables(source):
+        launched.add(process)
+        parsed = whole(value)
+        if variable in _NEEDED_VARIABLES and parsed is not None:
+            found[variable] = parsed
+    return found if len(launched) == 1 else {}
 
 
 def variables(source: Source) -> Iterator[tuple[str, str, str]]:

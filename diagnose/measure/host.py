@@ -108,8 +108,7 @@ def calls_named(trace: Trace, pattern: str) -> pl.DataFrame:
 def from_its_start(trace: Trace, rank: int, rules: HostRules) -> bool:
     """Whether the capture holds a rank's process from its start: its first call is one that a process begins with."""
     first = trace.calls.filter(pl.col("rank") == rank)["name_id"].head(1)
-    starting = [pattern for call in rules.calls if call.starts for pattern in call.patterns]
-    return bool(trace.names["text"].gather(first).str.contains(union(starting)).any())
+    return bool(trace.names["text"].gather(first).str.contains(rules.starting_pattern()).any())
 
 
 def graph_launches(trace: Trace, rank: int, rules: HostRules) -> pl.Series:
@@ -176,7 +175,7 @@ def _polling(work: pl.DataFrame, in_call: pl.DataFrame, names: pl.DataFrame, rul
 
     Such a stretch begins right after the kernel's launch and ends right after its end (POLL_REACH_NS).
     """
-    polled = names.filter(pl.col("text").str.contains(union([one for kernel in rules.polled for one in kernel.patterns])))["id"]
+    polled = names.filter(pl.col("text").str.contains(rules.polled_pattern()))["id"]
     kernels = work.filter(pl.col("name_id").is_in(polled.implode()) & pl.col("issued").is_not_null()).select(
         "op", "end", "issued", "name_id"
     )

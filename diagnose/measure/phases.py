@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from diagnose.document.device import LongestCall, Phase
-from diagnose.knowledge.taxonomy import HostRules, union
+from diagnose.knowledge.taxonomy import HostRules
 from diagnose.model.intervals import covered, merge, union_length
 from diagnose.model.trace import Trace
 
@@ -229,8 +229,7 @@ def _first_calls(trace: Trace, work: pl.DataFrame, calls: pl.DataFrame, rules: H
 
 def _compiled_before(trace: Trace, calls: pl.DataFrame, rules: HostRules) -> pl.DataFrame:
     """Long silences of a thread just before a call that loads code: what it loads was compiled there (Triton, NVRTC), or read."""
-    compiled = union([pattern for call in rules.calls if call.compiled for pattern in call.patterns])
-    loads = trace.names.filter(pl.col("text").str.contains(compiled)).select(
+    loads = trace.names.filter(pl.col("text").str.contains(rules.compiled_pattern())).select(
         pl.col("id").alias("name_id"), pl.format("compilation before {}", "text").alias("name")
     )
     if loads.is_empty():

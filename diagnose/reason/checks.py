@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from types import MappingProxyType
 
 from diagnose.document.diagnosis import Change, Fact, Tool
@@ -64,7 +63,10 @@ def check(job: Job, book: Rulebook, tool: Tool, platform: str | None = None) -> 
 
 
 def _concerns(spec: CheckSpec, own: JobFormat, book: Rulebook) -> bool:
-    """Whether a check speaks of a format's framework: by its name, else by settings that it has, of which it needs every one."""
+    """Whether a check speaks of a format's framework.
+
+    By its name, else by settings that this framework has, of which it needs every one.
+    """
     if spec.frameworks or spec.when is None:
         return not spec.frameworks or bool(set(spec.frameworks) & set(own.frameworks))
     if set(own.frameworks) & set(book.job.formats[PLAIN].frameworks):
@@ -153,9 +155,13 @@ def _deciding(names: Sequence[str], context: Context) -> tuple[Deciding, ...]:
 def _lacking(key: str, spec: CheckSpec, context: Context) -> NotAssessed:
     """Which settings a check lacks, and where they are given."""
     missing = tuple(name.removeprefix("job_") for name in context.missing(context.rulebook.expression(spec.when or "")))
-    # others follow from those that a job file can hold under a key of some framework
-    given = [name for name in missing if name in PLATFORM_FACTS or (setting := context.rulebook.settings[name]).keys or setting.env]
+    given = [name for name in missing if name in PLATFORM_FACTS or _is_read(context.rulebook.settings[name])]
     return NotAssessed(id=key, title=spec.title, missing=missing, how="; ".join(_key_of(name, context) for name in given or missing))
+
+
+def _is_read(spec: SettingSpec) -> bool:
+    """Whether a job file can hold a setting under a key of some framework; others follow from those."""
+    return bool(spec.keys or spec.env)
 
 
 def _key_of(name: str, context: Context) -> str:
@@ -166,12 +172,14 @@ def _key_of(name: str, context: Context) -> str:
     formats = context.rulebook.job.formats
     known = formats[PLAIN].frameworks
     framework = known[0] if context.job is None else formats[context.job.format].framework
-    others = [one for one in known if one != framework] if framework in known else []
-    own, *rest = (
-        [f"--{key.lstrip('!').split('=')[0]}" if formats[one].keys_are == "flags" else key for key in spec.keys_in(one)]
-        for one in (framework, *others)
-    )
-    return next(iter((*own, *(f"env_vars.{key}" for key in spec.env), *chain.from_iterable(rest))), name)
+    known = known if framework in known else (framework,)
+    first = framework
+    written = {
+        one: [f"--{key.lstrip('!').split('=')[0]}" if formats[one].keys_are == "flags" else key for key in spec.keys_in(one)]
+        for one in known
+    }
+    others = (key for one in known if one != first for key in written[one])
+    return next(iter((*written[first], *(f"env_vars.{key}" for key in spec.env), *others)), name)
 
 
 # --- what the job has on, against what that needs ---------------------------------------------------------------------

@@ -90,14 +90,7 @@ def conclude(
     where = {**device_where(shown, records[place]), **rank_where(ranks)}
     findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=where, walls=walls)
     said = structs.replace(
-        verdict(
-            walls,
-            facts,
-            knowledge.rulebook,
-            job,
-            findings=findings,
-            typical_step_ns=step if isinstance(step := typical["step_ns"].value, int) else None,
-        ),
+        verdict(walls, facts, knowledge.rulebook, job, findings=findings, typical_step_ns=_length(typical)),
         rank=shown.rank,
         device=shown.device,
     )
@@ -159,6 +152,12 @@ def _losers(measured: Sequence[Measured], code: str) -> tuple[str, ...]:
     if len(measured) == 1 or CODES[code].severity != "data_loss" or code == "refused_input":
         return ()
     return tuple(part.provenance.file for part in measured if any(entry.code == code for entry in part.ledger.entries))
+
+
+def _length(typical: Mapping[str, Fact]) -> int | None:
+    """The length of the typical step, ns."""
+    step = typical["step_ns"].value
+    return step if isinstance(step, int) else None
 
 
 def _with_kernels(devices: Sequence[DeviceMeasure], shown: DeviceMeasure) -> Sequence[DeviceMeasure]:

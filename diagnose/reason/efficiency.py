@@ -141,7 +141,16 @@ def efficiency(known: Identity, job: JobRead | None, facts: Mapping[str, Fact], 
     if peak is not None:
         how += f"; MFU of {peak:,.0f} dense {known.precision} TFLOP/s"
         how += "" if known.precision_from == "trace" else " (precision by the job file: kernel names do not tell)"
-    return structs.replace(_none(flop, step_ns, peak, why), tflops_per_gpu=achieved, mfu=share, tokens_per_second_per_gpu=rate, how=how)
+    return Efficiency(
+        flop_per_step=flop,
+        step_ns=step_ns,
+        tflops_per_gpu=achieved,
+        peak_tflops=peak,
+        mfu=share,
+        tokens_per_second_per_gpu=rate,
+        how=how,
+        lacking=why,
+    )
 
 
 def _beyond(achieved: float, known: Identity, platform: str | None, rulebook: Rulebook, limit: str = "") -> str:

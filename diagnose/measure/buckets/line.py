@@ -71,7 +71,7 @@ def facts_of(verdicts: pl.DataFrame, taxonomy: Taxonomy) -> pl.DataFrame:
 
     weak, operation, bucket, family, role = (pl.col(name) for name in ("weak", "operation", "bucket", "family", "role"))
     gemm = operation == "gemm"
-    linear = gemm & pl.col("rule").is_in([context.id for context in taxonomy.contexts if "linear" in context.marks])
+    linear = gemm & pl.col("rule").is_in(taxonomy.marked_contexts("linear"))
     back = (pl.col("phase") == "backward").fill_null(value=False)
     nccl = pl.col("backend").is_in(["nccl", "rccl"]).fill_null(value=False)
     unknown = nccl & (pl.col("decided_by") == "name") & (pl.col("kind") == "other")

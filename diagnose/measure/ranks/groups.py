@@ -35,8 +35,7 @@ def like_groups(members: Sequence[Member], mesh: Mesh | None, buckets: Buckets) 
     groups: list[LikeGroup] = []
     of: dict[int, str] = {}
     for number, (key, own) in enumerate(sorted(pools.items())):
-        letter = chr(ord("A") + number % 26) + (str(number // 26) if number >= 26 else "")  # A to Z, then A1 to Z1
-        name = f"stage {key}" if by == "job" and mesh is not None and mesh.pipeline > 1 else letter
+        name = f"stage {key}" if by == "job" and mesh is not None and mesh.pipeline > 1 else _letter(number)
         groups.append(
             LikeGroup(
                 id=name,
@@ -48,6 +47,11 @@ def like_groups(members: Sequence[Member], mesh: Mesh | None, buckets: Buckets) 
         )
         of |= {member.place: name for member in own}
     return tuple(groups), of
+
+
+def _letter(number: int) -> str:
+    """The name of the `number`-th group: A to Z, then A1 to Z1, and so on."""
+    return chr(ord("A") + number % 26) + (str(number // 26) if number >= 26 else "")
 
 
 def _by_fingerprint(members: Sequence[Member], buckets: Buckets) -> list[int]:
@@ -123,6 +127,8 @@ def slow_devices(
 
 def _slower(pool: Sequence[Member], shapes: Mapping[int, pl.DataFrame]) -> dict[int, tuple[Slowness, float]]:
     """Those of the pool that are slower than its median device, with the share of their work that others do too."""
+    if len(pool) < 2:
+        return {}
     usual = (
         pl.concat([shapes[member.place] for member in pool])
         .group_by("name", "launch")

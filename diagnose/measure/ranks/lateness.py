@@ -407,12 +407,14 @@ def _slow_in_turn(members: Sequence[Member]) -> tuple[int, Member | None]:
         {step.index: sum(step.compute.values()) * (1 - 1 / member.pace(step.index)) for step in member.device.split} for member in members
     ]
     common = set.intersection(*(set(steps) for steps in every)) if every else set()
-    above: Counter[int] = Counter()
+    above: defaultdict[int, float] = defaultdict(float)  # by place
     for index in common:
         column = [steps[index] for steps in every]
-        above[column.index(max(column))] += max(column) - fmean(column)  # type: ignore[assignment]
-    whose = next((members[place] for place, ns in above.items() if ns >= ALWAYS * above.total()), None)
-    return round(above.total() / max(1, len(common))), whose
+        slowest = max(column)
+        above[column.index(slowest)] += slowest - fmean(column)
+    total = sum(above.values())
+    whose = next((members[place] for place, ns in above.items() if ns >= ALWAYS * total), None)
+    return round(total / max(1, len(common))), whose
 
 
 def _uneven(members: Sequence[Member], buckets: Buckets) -> tuple[LateCause, str, int]:

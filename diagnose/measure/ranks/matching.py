@@ -411,8 +411,9 @@ def _ahead(one: Member, other: Member, clocks: Leads) -> int | None:
 def _beside_a_mate(
     parts: Sequence[MemberLane], courses: Sequence[Course], fits: Mapping[int, Fit], place: int, clocks: Leads
 ) -> Fit | None:
-    """The shift of one member's sequence by another's that is known, where they end together by aligned clocks; None otherwise. Steps
-    that are alike fit at any shift by whole steps, and captures may number them differently.
+    """The shift of one member's sequence by another's that is known, where they end together by aligned clocks; None otherwise.
+
+    Steps that are alike fit each other at any shift by whole steps, and captures that begin at different ones number them differently.
     """
     leads = ((mate, _ahead(parts[mate].member, parts[place].member, clocks)) for mate in fits)
     mate, ahead = next(((mate, lead) for mate, lead in leads if lead is not None), (place, None))

@@ -274,8 +274,9 @@ def _own_times(
     *,
     matched: bool,
 ) -> OwnTimes:
-    """`waited`, `moved`, `stalled`: waiting, transfer, and what of it compute was stalled on (ns), by member's place and step; `shared`:
-    which steps are (by step; default: all).
+    """`waited`, `moved`, `stalled`: waiting, transfer, and what of it compute was stalled on (ns), by member's place and step.
+
+    `shared`: by step; all are where none is.
     """
     steps = [step.index or 0 for step in member.steps]
     wait = tuple(waited.get((member.place, step), 0) for step in steps)

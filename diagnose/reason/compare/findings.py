@@ -71,8 +71,9 @@ def findings(base: Diagnosis, new: Diagnosis, judged: Judgement, rules: Comparis
 
 
 def _by_share_alone(lone: Finding, other: Diagnosis, limits: Limits) -> bool:
-    """Whether only one run has a measured finding since its step has another length: nothing that it rests on takes longer than in the
-    other, and all else but shares is the same.
+    """Whether only one run has a measured finding since its step has another length.
+
+    Then nothing that it rests on takes longer than in the other run, and all else but shares is the same.
     """
     told = [(one, other.facts.get(one.fact)) for one in lone.evidence if one.unit != "share"]
 

@@ -307,7 +307,8 @@ def sample(effect: Effect, step: str) -> str:
 
 def several(effect: Effect, step: str) -> str:
     """What to capture where one sample shows nothing."""
-    return f"Capture several {'runs of both' if (word := sample(effect, step)) in {'value', 'capture'} else f'{word}s of both runs'}."
+    word = sample(effect, step)
+    return "Capture several runs of both." if word in {"value", "capture"} else f"Capture several {word}s of both runs."
 
 
 def _samples(effect: Effect, words: Vocabulary) -> str:

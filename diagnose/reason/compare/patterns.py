@@ -24,8 +24,9 @@ _SCATTER = 8  # times the median deviation of the steps; likewise, so that the t
 def patterns(
     base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], labels: Sequence[Sequence[str]], *, metric: str, rules: ComparisonRules
 ) -> tuple[str, ...]:
-    """Sentences on what in the steps (only of times of these) and runs of both sides is no plain scatter; each says what to do. `labels`:
-    of the runs.
+    """Sentences on what in the steps and runs of both sides is no plain scatter; each says what to do. Only of times of steps.
+
+    `labels`: how the runs of both sides are called.
     """
     if metric != STEP_TIME:
         return ()

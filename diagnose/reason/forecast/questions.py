@@ -188,15 +188,13 @@ def _of_ranks(key: str, title: str, met: Met | str, how: OfRanks) -> Question:
 
 
 def free_questions(free: Free, context: Context, rules: ForecastRules, walls: Sequence[WallBound] = ()) -> tuple[Question, ...]:
-    """Each free question with its change; what is removed and is a wall has that wall's bound as its ceiling. Raises UsageError."""
+    """Each free question with its change. Raises UsageError for what can't be understood.
+
+    What is removed and is a wall has that wall's bound as its ceiling.
+    """
     ceilings = {one.wall: one.bound_ns for one in walls if one.bound_ns is not None and context.rulebook.walls.walls[one.wall].contender}
     known = context.rulebook.walls.walls
-    found = [
-        _wall(text, known[text], ceilings.get(text))
-        if text in known
-        else _question("remove", text, rules, why="asked: it takes no time at all", also=known)
-        for text in free.remove
-    ]
+    found = [_wall(text, known[text], ceilings.get(text)) if text in known else _removal(text, rules, known) for text in free.remove]
     found += [_scaling(text, rules) for text in free.scale]
     found += [_question("detach", text, rules, why="asked: what waits for it may run beside it") for text in free.detach]
     if free.link is not None:
@@ -266,6 +264,10 @@ def _wall(key: str, wall: WallSpec, bound: int | None) -> Question:
     )
     ceilings = {} if bound is None else {key: bound}
     return replace(asked, changes=(change,), ceilings=ceilings)
+
+
+def _removal(text: str, rules: ForecastRules, walls: Iterable[str] = ()) -> Question:
+    return _question("remove", text, rules, why="asked: it takes no time at all", also=walls)
 
 
 def _scaling(text: str, rules: ForecastRules) -> Question:
