@@ -10,7 +10,7 @@ from diagnose.bisect import candidates
 from diagnose.errors import InputError, UsageError
 from diagnose.load.readers import start_of
 from fixtures.__main__ import NSYS, TORCH, unpack
-from fixtures.capture import START_UNIX_NS
+from fixtures.simulated_capture import START_UNIX_NS
 from tests.bisect.repositories import line, new
 
 # --- items ------------------------------------------------------------------------------------------------------------
