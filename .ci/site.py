@@ -31,6 +31,7 @@ ELSEWHERE = {  # path in the tree: page of the site
     "benchmarks/results.md": "benchmarks.md",
     "fixtures/README.md": "simulator-files.md",
     "reports/accuracy.md": "accuracy.md",
+    "reports/captures.md": "captures.md",
     "trace_rules/README.md": "rules-as-data.md",
 }
 ACCURACY = "<!-- accuracy -->"
