@@ -10,7 +10,7 @@ from diagnose.knowledge.taxonomy import HostRole, HostRules, union
 from diagnose.measure.steps import inside_windows
 from diagnose.model.intervals import merge, sweep
 from diagnose.model.trace import NAMING_NS, Trace
-from diagnose.model.vocabulary import DISPATCH, ROUTER
+from diagnose.model.vocabulary import DISPATCH, EXPERT_GEMM, ROUTER
 
 # This project's choice: a host that polls goes quiet this soon after the launch and calls again this soon after the kernel's end
 POLL_REACH_NS = 30_000
@@ -263,7 +263,7 @@ def texts_of(trace: Trace) -> list[str]:
 
 
 def host_counts(host: HostActivity, inside: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Index and counts per step, by the host's clock; of synchronising calls also those that router or dispatch waits for next.
+    """Index and counts per step, by the host's clock; of synchronising calls also those that router, dispatch or experts wait for next.
 
     The host is ahead of the device: the first step begins with its first launch, and the last ends once both are done with it. `inside`:
     the operations in the steps.
@@ -274,10 +274,11 @@ def host_counts(host: HostActivity, inside: pl.DataFrame, windows: pl.DataFrame)
         pl.when(first).then(pl.min_horizontal("start", pl.lit(launches["begin"][0]))).otherwise("start").alias("start"),
         pl.when(last).then(pl.max_horizontal("end", pl.lit(launches["done"][0]))).otherwise("end").alias("end"),
     )
-    follows = inside.select("call_start", pl.col("bucket").alias("follows")).drop_nulls().sort("call_start")
+    kernels = inside.filter(pl.col("role") != "copy")  # experts' products clear their workspace first
+    follows = kernels.select("call_start", pl.col("bucket").alias("follows")).drop_nulls().sort("call_start")
     named = host.named.sort("end").join_asof(follows, left_on="end", right_on="call_start", strategy="forward", coalesce=False)
     counted = (("sync", "sync_calls_per_step"), ("allocator", "allocator_calls_per_step"), ("gc", "gc_ranges_per_step"))
-    for_dispatch = (pl.col("cause") == "sync") & pl.col("follows").is_in([ROUTER, DISPATCH])
+    for_dispatch = (pl.col("cause") == "sync") & pl.col("follows").is_in([ROUTER, DISPATCH, EXPERT_GEMM])
     return (
         inside_windows(named.sort("start"), hosted)
         .group_by("index")

@@ -98,12 +98,13 @@ def test_what_held_the_host(between: list[Item], blocked: list[tuple[int, int, i
 
 
 def test_synchronisations_that_dispatch_waits_for_are_told_from_others() -> None:
-    """One before the permutation, one before a product."""
-    syncs = [call("cudaStreamSynchronize", at, at + 5, wait="stream_sync", stream=7) for at in (110, 310)]
-    one = scene([run("gemm", 100, 105, 20), syncs[0], run("permute", 130, 140, 120), syncs[1], run("gemm", 330, 340, 320)])
+    """One before the permutation, one before the experts and the memory set in front of them, one before a product."""
+    syncs = [call("cudaStreamSynchronize", at, at + 5, wait="stream_sync", stream=7) for at in (110, 210, 310)]
+    permuted = [run("gemm", 100, 105, 20), syncs[0], run("permute", 130, 140, 120)]
+    one = scene([*permuted, syncs[1], run("memset", 222, 224, 220), run("expert", 230, 240, 225), syncs[2], run("gemm", 330, 340, 320)])
     window = pl.DataFrame({"index": [0], "start": [100], "end": [340]}, schema={"index": pl.Int64, "start": pl.Int64, "end": pl.Int64})
     counted = host_counts(one.host(), inside_windows(one.work(), window), window)
-    assert counted.select("sync_calls_per_step", "dispatch_syncs_per_step").row(0) == (2, 1)
+    assert counted.select("sync_calls_per_step", "dispatch_syncs_per_step").row(0) == (3, 2)
 
 
 @pytest.mark.parametrize(("wait", "inferred"), [(synchronised(), False), (call("cudaStreamSynchronize", 3, 80), True)])

@@ -21,7 +21,7 @@ EDGE = 255  # in place of a sign: nothing more in that direction
 GENERIC = ("elementwise", "layout", "reduce", "sort", "gather", "softmax", "random", "router", "copy", "tail")
 _RULES = (
     "between_gate_and_permutation", "products_after_the_selection_s_backward", "kernel_of_the_known_gates", "between_return_and_gate",
-    "between_permutation_and_return", "on_the_experts_streams", "between_router_exchange_and_experts",
+    "around_the_experts", "between_permutation_and_return", "on_the_experts_streams", "between_router_exchange_and_experts",
     "collective_by_stream_and_neighbours", "beside_the_optimizer", "unlike_the_decoder", "unlike_the_decoder_in_backward",
     "behind_the_decoder_s_backward", "outside_the_decoder_s_ranges", "tail_of_the_product_before",
 )  # fmt: skip
@@ -97,6 +97,7 @@ def facts_of(verdicts: pl.DataFrame, taxonomy: Taxonomy) -> pl.DataFrame:
         (weak & (role == "compute") & (marked("concatenation") | (operation.is_in(["gather", "sort"]) & ~marked("top_k")))).alias("moves"),
         "operation",
         marked("adds").alias("adds"),
+        marked("rows").alias("rows"),
         (marked("cast") & (bucket == ELEMENTWISE) & pl.col("phase").is_null()).alias("casts"),
         (role == "transport").alias("transports"),
         nccl.alias("moving"),

@@ -23,9 +23,10 @@ A product that an operator calls a plain linear layer is an expert's only where 
 back, each for one expert, and nothing there, nor on another stream, is known to be the experts' already (where ranges tell forward
 alone, backward's are found so).
 
-Unfused permutation is generic kernels. A gather in front of an exchange that experts follow brings tokens out; a scatter or gather behind
-one that experts precede takes them back; sorts that lead to the first, and copies between exchange and experts, are packing too. The
-exchange may be unknown: experts stand behind it, and attention (context parallelism gathers as well) on neither side. Where a library such
+Unfused permutation is generic kernels. Where all experts are on the device, what moves tokens stands right around them, be they known or
+a loop: rows taken, multiplied, activated and added up again, several times. Else a gather in front of an exchange that experts follow
+brings tokens out; a scatter or gather behind one that experts precede takes them back; sorts that lead to the first, and copies between
+exchange and experts, are packing too. The exchange may be unknown: experts stand behind it, and attention (context parallelism gathers as well) on neither side. Where a library such
 as DeepEP brings each token once, they are put in the experts' order after it: between two of its exchanges with nothing between that never
 runs there, a gather in front of products brings tokens out, and one that adds up behind them takes them back.
 
@@ -89,18 +90,21 @@ def router_runs(line: Line) -> pl.DataFrame:
     """A gate product and the generic kernels after it, where a selection of experts is among them."""
     if not line.facts["selects"].any():
         return nothing()
-    known = line.known(line.rows, "generic", "gate", "likely", "selects", "routes", "part")
+    known = line.known(line.rows, "generic", "gate", "likely", "selects", "routes", "part", "operation")
+    known = known.with_columns(after(pl.when(pl.col("sign") != int(Sign.NONE)).then("sign"), "lane").alias("next"))
     runs = known.with_columns((pl.col("first") | ~pl.col("generic")).cum_sum().alias("run"))
     choosing = runs.filter("selects").group_by("run").agg(pl.col("routes").any().alias("certain"))
     members = runs.join(choosing, on="run", how="inner", maintain_order="left")
     # A product that only its single-precision result makes look like a gate needs top-k after it; any other undecided one a
-    # kernel that only routers have.
+    # kernel that only routers have, or a softmax besides and then the way to the experts.
+    scored = (pl.col("operation") == "softmax").any().over("run") & is_sign("next", Sign.EXPERT, Sign.OPEN, Sign.PACKING).last().over("run")
     headed = (
         pl.col("gate").first().over("run")
         & (pl.len().over("run") <= MAX_ROUTER_RUN)
-        & (pl.col("certain") | pl.col("likely").first().over("run"))
+        & (pl.col("certain") | pl.col("likely").first().over("run") | scored)
     )
-    return decisions(line, members.filter(headed & pl.col("part")), ROUTER, "between_gate_and_permutation", sign=Sign.ROUTER)
+    mine = headed & pl.col("part") & (pl.col("choice") == 0)  # what sorts tokens for their experts is said already
+    return decisions(line, members.filter(mine), ROUTER, "between_gate_and_permutation", sign=Sign.ROUTER)
 
 
 def _after_selection(line: Line) -> pl.DataFrame:
@@ -284,14 +288,60 @@ def _placed_votes(line: Line, rows: pl.DataFrame, lanes: pl.DataFrame) -> pl.Dat
     return own.select("lane", (is_sign("begun", *_ARRIVED) & is_sign("ending", *_LEAVING) & pl.col("arrived")).alias("yes"))
 
 
+def _movable(line: Line) -> pl.DataFrame:
+    """What may move tokens, and what tells its place, in order on each device."""
+    movable = line.facts["moves"].gather(line.rows["case"])
+    rows = line.placed(line.rows.filter(movable | (line.rows["sign"] != int(Sign.NONE))))
+    rows = line.known(rows, "moves", "operation", "adds", "carries", "rows")
+    return rows.with_columns(pl.when(pl.col("moves")).then(pl.lit(int(Sign.NONE))).otherwise("sign").cast(pl.UInt8).alias("sign"))
+
+
+def around_experts(line: Line) -> pl.DataFrame:
+    """Generic kernels that bring tokens into the experts' order and back where nothing carries them: all experts are on this device."""
+    if not line.facts["moves"].any() or line.has(*_EXCHANGES) or not (line.has(Sign.EXPERT) or line.facts["selects"].any()):
+        return nothing()
+    rows = _around(_movable(line))
+    found = _beside_experts(rows) if line.has(Sign.EXPERT) else _one_by_one(rows)
+    return decisions(line, found.filter("moves", _QUIET), DISPATCH, "around_the_experts", sign=pl.col("sign"))
+
+
+def _beside_experts(rows: pl.DataFrame) -> pl.DataFrame:
+    """What stands between known experts and anything that is not theirs, with its sign."""
+    own = (Sign.EXPERT, Sign.ACTIVATION)
+    out = is_sign("next", Sign.EXPERT) & ~is_sign("previous", *own)
+    back = is_sign("previous", Sign.EXPERT) & ~is_sign("next", *own)
+    gathers, adds = pl.col("operation") == "gather", pl.col("adds")
+    sign = pl.when(out & gathers & ~adds).then(pl.lit(int(Sign.OPEN))).when(back & adds).then(pl.lit(int(Sign.CLOSE)))
+    return rows.filter(out | back).with_columns(sign.otherwise(int(Sign.PACKING)).alias("sign"))
+
+
+def _one_by_one(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows that are taken, multiplied, activated and added up again, several times: experts in a loop; and what sorts in front of each."""
+    moves, products = pl.col("moves"), (Sign.PRODUCT, Sign.LINEAR)
+    out = moves & pl.col("rows") & ~pl.col("adds") & is_sign("next", *products)
+    rows = _around(rows.with_columns(pl.when(out).then(int(Sign.OPEN)).otherwise("sign").cast(pl.UInt8).alias("sign")))
+    back = moves & pl.col("adds") & is_sign("previous", *products, Sign.ACTIVATION)
+    rows = rows.with_columns(pl.when(back).then(int(Sign.CLOSE)).otherwise("sign").cast(pl.UInt8).alias("sign"))
+    edge = pl.when(is_sign("sign", Sign.OPEN, Sign.CLOSE, *BREAKS)).then("sign")
+    rows = rows.with_columns(
+        before(edge, "place").alias("begun"), after(edge, "place").alias("ending"), edge.is_not_null().cum_sum().alias("window")
+    )
+    acts = is_sign("sign", Sign.ACTIVATION).any().over("window")  # in the window that an edge begins
+    opens = is_sign("sign", Sign.OPEN) & is_sign("ending", Sign.CLOSE) & acts
+    closes = is_sign("sign", Sign.CLOSE) & is_sign("begun", Sign.OPEN)
+    ways = rows.with_columns(pl.when(opens | closes | ~moves).then("sign").otherwise(int(Sign.NONE)).cast(pl.UInt8).alias("sign"))
+    if ways.select((is_sign("sign", Sign.OPEN)).sum()).item() < SEVERAL:
+        return ways.clear()
+    sorts = moves & (pl.col("operation") == "sort") & is_sign("next", Sign.OPEN)
+    told = _around(ways).with_columns(pl.when(sorts).then(int(Sign.PACKING)).otherwise("sign").cast(pl.UInt8).alias("sign"))
+    return told.filter(pl.col("sign") != int(Sign.NONE))
+
+
 def packing(line: Line) -> pl.DataFrame:
     """Generic kernels that bring tokens into the experts' order and back."""
     if not line.facts["moves"].any() or not line.has(*_EXCHANGES):
         return nothing()
-    movable = line.facts["moves"].gather(line.rows["case"])
-    rows = line.placed(line.rows.filter(movable | (line.rows["sign"] != int(Sign.NONE))))
-    rows = line.known(rows, "moves", "operation", "adds", "carries")
-    rows = rows.with_columns(pl.when(pl.col("moves")).then(pl.lit(int(Sign.NONE))).otherwise("sign").cast(pl.UInt8).alias("sign"))
+    rows = _movable(line)
     edge = pl.when((pl.col("carries") & is_sign("sign", *_EXCHANGES)) | is_sign("sign", *BREAKS)).then("sign")
     rows = rows.with_columns(before(edge, "place").alias("begun"), after(edge, "place").alias("ending"))
     rows = rows.with_columns((is_sign("begun", Sign.OPEN, Sign.EXCHANGE) & is_sign("ending", Sign.CLOSE, Sign.EXCHANGE)).alias("away"))
@@ -544,6 +594,7 @@ def neighbours(
         return pl.DataFrame(schema={"row": pl.UInt32, "choice": pl.UInt16})
     known = pl.lit(value=True) if launched is None else launched
     line = line_of(ops.with_columns(known.alias("launched")), case, facts, taxonomy.buckets)
+    line = line.decided(around_experts(line))
     routed = router_runs(line)
     line = line.decided(routed)
     if line.has(*EXPERT_SIDE):

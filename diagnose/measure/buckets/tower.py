@@ -110,14 +110,17 @@ def outside_ranges(line: Line) -> pl.DataFrame:
     unknown = ~line.ops["launched"].gather(known["row"])
     rows = known.with_columns(pl.lit(value=False).alias("tower"), pl.col("ranged") | unknown)
     layers = _layers(rows)
+    again = rows["goes_back"].gather(layers["from"])  # a decoder's whole layers that a checkpoint runs without ranges, and once more with
     outside = pl.col("ahead") & ~pl.col("ranged")
     turns = layers.with_columns(
-        outside.alias("outside"), (outside != outside.shift(1).over("lane")).fill_null(value=True).cum_sum().alias("run")
+        again.alias("again"),
+        outside.alias("outside"),
+        (outside != outside.shift(1).over("lane")).fill_null(value=True).cum_sum().alias("run"),
     )
     runs = turns.group_by("run", maintain_order=True).agg(
-        pl.col("lane", "outside", "from").first(), pl.col("ahead").first(), pl.col("to").last(), pl.len().alias("n")
+        pl.col("lane", "outside", "from", "again").first(), pl.col("ahead").first(), pl.col("to").last(), pl.len().alias("n")
     )
-    followed = (pl.col("ahead") & ~pl.col("outside")).shift(-1).over("lane").fill_null(value=False)
+    followed = (pl.col("ahead") & ~pl.col("outside") & ~pl.col("again")).shift(-1).over("lane").fill_null(value=False)
     towers = runs.filter(pl.col("outside") & followed & (pl.col("n") >= MIN_LAYERS))
     decoder = is_sign("sign", *_DECODER) | (pl.col("any_product") & pl.col("ranged"))
     first = decoder | (is_sign("sign", Sign.NORM) & decoder.shift(-1, fill_value=False))  # with the norm in front of it
