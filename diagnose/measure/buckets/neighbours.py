@@ -26,9 +26,10 @@ alone, backward's are found so).
 Unfused permutation is generic kernels. Where all experts are on the device, what moves tokens stands right around them, be they known or
 a loop: rows taken, multiplied, activated and added up again, several times. Else a gather in front of an exchange that experts follow
 brings tokens out; a scatter or gather behind one that experts precede takes them back; sorts that lead to the first, and copies between
-exchange and experts, are packing too. The exchange may be unknown: experts stand behind it, and attention (context parallelism gathers as well) on neither side. Where a library such
-as DeepEP brings each token once, they are put in the experts' order after it: between two of its exchanges with nothing between that never
-runs there, a gather in front of products brings tokens out, and one that adds up behind them takes them back.
+exchange and experts, are packing too. The exchange may be unknown: experts stand behind it, and attention (context parallelism gathers as
+well) on neither side. Where a library such as DeepEP brings each token once, they are put in the experts' order after it: between two of
+its exchanges with nothing between that never runs there, a gather in front of products brings tokens out, and one that adds up behind them
+takes them back.
 
 **Collectives** of NCCL, of unknown process group: a communicator has a stream of its own, so its exchanges, and its other collectives, go
 with a clear majority of votes. A kernel of known kind votes for it. An unknown one votes by its place:
