@@ -17,6 +17,7 @@ _FILE = "trainer_logs.yaml"
 _NOTHING = "Nothing was compared."
 _NOT_ANALYSED = "Nothing was analysed."
 _BY_HAND = "Give both numbers with --tokens."
+_OUTLIER = 2  # times the median
 _LONGEST_LINE = 20_000  # characters of a line that are looked at
 
 
@@ -49,7 +50,7 @@ class LogTokens(Struct, frozen=True, kw_only=True):
 class LoggedRun(Struct, frozen=True, kw_only=True):
     """What a log tells of the whole run.
 
-    `step_ns`: a step, the median. `peak_allocated`, `peak_reserved`: bytes, both of the rank that reserved most. `out_of_memory`: how
+    `step_ns`: a step, the median without outliers. `peak_allocated`, `peak_reserved`: bytes, both of the rank that reserved most. `out_of_memory`: how
     often GPU memory ran out after the last iteration. None where the log does not tell.
     """
 
@@ -122,7 +123,8 @@ def logged_run(path: Path, specs: LogSpecs, *, profiled: range = range(0)) -> Lo
             next_step="It takes logs of Megatron-LM and Megatron-Bridge (elapsed time per iteration). Leave --log out otherwise.",
         )
     peak_reserved, peak_allocated = max(levels) if levels else (None, None)
-    step = median(times) * 1e6 if times else None
+    usual = [value for value in times if value <= _OUTLIER * median(times)]  # not start-up, nor a profiler that writes its file
+    step = median(usual) * 1e6 if usual else None
     return LoggedRun(step_ns=step, peak_allocated=peak_allocated, peak_reserved=peak_reserved, out_of_memory=failures)
 
 
