@@ -50,8 +50,8 @@ class LogTokens(Struct, frozen=True, kw_only=True):
 class LoggedRun(Struct, frozen=True, kw_only=True):
     """What a log tells of the whole run.
 
-    `step_ns`: a step, the median without outliers. `peak_allocated`, `peak_reserved`: bytes, both of the rank that reserved most. `out_of_memory`: how
-    often GPU memory ran out after the last iteration. None where the log does not tell.
+    `step_ns`: a step, the median without outliers. `peak_allocated`, `peak_reserved`: bytes, both of the rank that reserved most.
+    `out_of_memory`: how often GPU memory ran out after the last iteration. None where the log does not tell.
     """
 
     step_ns: float | None
