@@ -43,6 +43,7 @@ def _read(text: JobText) -> Parsed | None:
         return None
     ours, said = _set_by_trainer(leaves, sized=any(leaf.key == "world_size" for leaf in text.command.around))
     ours += _set_by_swift(leaves) if _is_swift(text.command) else []
+    ours += _model_of(text.command)
     if not (_PROGRAM.search(text.command.program) or any(leaf.shown in _MODEL for leaf in leaves)):
         open_ended = True  # another program, which has some flags of the same names
     if (whole := next((leaf for leaf in leaves if leaf.key == _YAML), None)) is not None:  # parse_args: its file replaces all flags
@@ -161,6 +162,16 @@ def _set_by_trainer(leaves: Sequence[Leaf], *, sized: bool) -> tuple[list[Leaf],
         )
         found.append(replace(each, key="world_size", shown="--actor-num-nodes × --actor-num-gpus-per-node", value=told))
     return found, ["the trainer sets the distributed optimizer and bf16 by itself"]
+
+
+_MODELS = {"pretrain_gpt.py": "GPTModel", "pretrain_mamba.py": "MambaModel", "pretrain_hybrid.py": "HybridModel"}
+
+
+def _model_of(command: Command) -> list[Leaf]:
+    """The class of the model that a script of Megatron-LM trains whatever its flags say; none where it is another script."""
+    name = command.program.rpartition("/")[2]
+    line = next((token.line for token in command.words if token.text == command.program), None)
+    return [Leaf(key="model_target", shown=name, value=_MODELS[name], line=line)] if name in _MODELS else []
 
 
 def _is_swift(command: Command) -> bool:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import Literal, get_args
 
 import polars as pl
@@ -154,6 +155,26 @@ def launched_for(graph: Graph) -> pl.DataFrame:
         .with_columns(pl.when("own").then("node").alias("call"))
         .with_columns(pl.col("call").backward_fill().over("lane"))
     )
+
+
+def launch_limit(graph: Graph, changes: Sequence[Change]) -> int | None:
+    """What the host spends on what becomes graphs or is merged and on what follows it, and the device on what is merged.
+
+    In ns of all kept steps; None where changes of another kind shorten anything.
+    """
+    ours = [one for one in changes if one.transformation in ("graph", "merge")]
+    if not ours or any(one not in ours and (one.transformation != "scale" or factor(one, "low") < 1) for one in changes):
+        return None
+    mask = reduce(or_, (selected(graph, one.select) for one in ours))
+    merged = reduce(or_, (selected(graph, one.select) & (one.transformation == "merge") for one in ours))
+    nodes = graph.nodes.select("kind", "lane", "step", "duration", mask.alias("mask"), merged.alias("merged")).with_row_index("node")
+    ops = nodes.filter((pl.col("kind") == "op") & pl.col("step").is_not_null())
+    near = ops.filter(pl.col("mask") | pl.col("mask").shift(1).over("lane"))["node"]
+    issue = graph.edges.filter(pl.col("kind") == "issue")
+    calls = issue.filter(at_end(issue, numbered(graph, near), "dst"))["src"].unique()
+    host = launched_for(graph).filter(pl.col("call").is_in(calls.implode()))["node"]
+    durations: list[int] = nodes["duration"].gather(pl.concat([host, ops.filter("merged")["node"]])).to_list()
+    return sum(durations)
 
 
 def _unlaunched(graph: Graph, gone: pl.Series) -> pl.Series:

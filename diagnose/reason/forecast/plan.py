@@ -17,6 +17,7 @@ from diagnose.knowledge.forecast import ForecastRules
 from diagnose.knowledge.rulebook import FixSpec
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.findings import FixReader
+from diagnose.reason.forecast.changes import launch_limit
 from diagnose.reason.forecast.outcome import Replays, per_step, weakest_basis
 from diagnose.reason.forecast.questions import Question
 from diagnose.reason.plan import bounded
@@ -248,8 +249,11 @@ def _with_forecast(
     wins = likely - found.likely_ns
     if step.bound_ns is not None and wins < FAR_BELOW * step.bound_ns:
         found = replace(found, displaced=_displaced(replays, chosen, [*chosen, question]))
-    best = round(max(wins, low - found.low_ns) * replays.stretch)
-    return _raised(replace(step, forecast=found), best, round(found.now_ns * replays.stretch))
+    best = max(wins, low - found.low_ns)
+    limit = launch_limit(replays.graph, question.changes)
+    left_out = 1 + max(replays.rules.margin.of_saving[one.transformation] for one in question.changes)
+    most = None if limit is None else round(limit * left_out * replays.stretch / len(replays.now.lengths))
+    return _fitted(replace(step, forecast=found), round(best * replays.stretch), most, round(found.now_ns * replays.stretch))
 
 
 def _displaced(replays: Replays, before: Sequence[Question], after: Sequence[Question]) -> Displaced | None:
@@ -264,27 +268,32 @@ def _displaced(replays: Replays, before: Sequence[Question], after: Sequence[Que
     return Displaced(category=category, ns=round(grown / count), freed_ns=round(freed / count))
 
 
-def _raised(step: PlanStep, best: int, now: int) -> PlanStep:
-    """A step whose bound is no less than what it wins at best: a change may win more than what its finding is about, within the walls."""
-    if step.bound_ns is None or best <= step.bound_ns:
+def _fitted(step: PlanStep, best: int, most: int | None, now: int) -> PlanStep:
+    """A step whose bound is no less than what it wins at best, and no more than what it is about (`most`), where that is known.
+
+    A change may win more than what its finding is about, within the walls.
+    """
+    if step.bound_ns is None:
         return step
-    return bounded(step, best, now)
+    bound = max(best, step.bound_ns if most is None else min(step.bound_ns, most))
+    return step if bound == step.bound_ns else bounded(step, bound, now)
 
 
 def _best_first(group: Sequence[PlanStep]) -> list[PlanStep]:
     """Alternatives in their order, but for one before which none is surely better: better at its worst than that one at its best.
 
     Of one that makes all changes of another and more what is likely decides: they err alike. It has to be had as surely as what it passes.
-    Where the first wins nothing, any that likely wins is better.
+    Where the first wins nothing, any that likely wins is better. Behind it what is surely better passes what sets the same otherwise.
     """
     best, *others = group
     if best.forecast is None and best.no_forecast != WINS_NOTHING:
         return list(group)
     while (better := next((one for one in others if _surely_better(one, best)), None)) is not None:
         best = better
-    if best is group[0]:
-        return list(group)
-    rest = [replace(one, instead_of=best.fix) for one in group if one is not best]
+    rest: list[PlanStep] = []
+    for one in (one for one in group if one is not best):
+        passed = (place for place, than in enumerate(rest) if one.fix in than.exclusive_with and _surely_better(one, than))
+        rest.insert(next(passed, len(rest)), replace(one, instead_of=best.fix))
     return [replace(best, instead_of=None), *rest]
 
 

@@ -20,6 +20,7 @@ from diagnose.reason.forecast.configured import as_configured
 from diagnose.reason.forecast.outcome import Replays
 from diagnose.reason.forecast.plan import NOTHING, Compatible, forecast_of, foreseen
 from diagnose.reason.forecast.questions import Question, fix_question
+from diagnose.reason.plan import MOST_INSTEAD
 
 _OPEN = ("applicable", "unknown")  # states of fixes that may be had
 
@@ -93,8 +94,8 @@ def _replays(document: Diagnosis, graph: Graph, knowledge: Knowledge, meet: Call
 
 
 def _sets(afforded: int, most: int) -> int:
-    """How many sets of changes to replay: one at least, a few dozen at most."""
-    return min(max(afforded, 1), most)
+    """How many sets of changes to replay: at least the plan's first change and what could be had instead, a few dozen at most."""
+    return min(max(afforded, 1 + MOST_INSTEAD), most)
 
 
 def _alone(question: Question, replays: Replays) -> StepForecast | None:

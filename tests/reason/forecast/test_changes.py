@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.reason.forecast.changes import ENDS, Change, changed, touches
+from diagnose.reason.forecast.changes import ENDS, Change, changed, launch_limit, touches
 from diagnose.reason.forecast.select import selected
 from tests.builders.facts import BOOK
 from tests.builders.graphs import small_graph, step_length, times
@@ -43,6 +43,22 @@ def change(transformation: str, select: str, **told: Any) -> Change:
 def test_the_unchanged_graph() -> None:
     assert times(small_graph(LAUNCHES, WAITS))["sort"] == (123, 129)
     assert times(small_graph(SHORT, WAITS))["sort"] == (47, 53)
+
+
+@pytest.mark.parametrize(
+    ("changes", "most"),
+    [
+        ([change("graph", "bucket = 'router'")], 30),  # two launches of 5 and the 10 of work before each
+        ([change("graph", "bucket = 'expert_gemm'")], 30),  # its own, and that of what comes after it
+        ([change("merge", "bucket = 'router'")], 40),  # the device's 4 and 6 too
+        ([change("graph", "bucket = 'router'"), change("scale", "kind = 'op'", by=(1.0, 1.0, 1.02))], 30),
+        ([change("graph", "bucket = 'router'"), change("scale", "kind = 'op'", by=(0.9, 1.0, 1.0))], None),
+        ([change("graph", "bucket = 'router'"), change("remove", "bucket = 'expert_gemm'")], None),
+        ([change("remove", "bucket = 'router'")], None),
+    ],
+)
+def test_fewer_launches_win_no_more_than_launching_takes(changes: list[Change], most: int | None) -> None:
+    assert launch_limit(small_graph(SHORT, WAITS), changes) == most
 
 
 def test_removed_operations_cost_nothing_and_their_order_stays() -> None:

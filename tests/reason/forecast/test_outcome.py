@@ -206,6 +206,20 @@ def test_of_alternatives_the_one_goes_first_that_is_better_at_its_worst(rules: F
     assert (last.likely_ns, last.with_) == (40 * MS, ("gone", "packing"))
 
 
+@pytest.mark.parametrize(("exclusive", "order"), [(("packing",), ["gone", "packing", "little"]), ((), ["gone", "little", "packing"])])
+def test_behind_the_first_what_is_surely_better_passes_what_sets_the_same(
+    exclusive: tuple[str, ...], order: list[str], rules: ForecastRules
+) -> None:
+    """Alone 50, 77 and 70 of 80 ms: two values of one setting stand in the order of what they win, other changes in that of the rule."""
+    asked = {
+        one.id: one for one in (question("gone", "role = 'transport'"), question("little", "role = 'transport'", (0.9,) * 3), NO_PACKING)
+    }
+    steps = [planned("gone"), structs.replace(planned("little", "gone"), exclusive_with=exclusive), planned("packing", "gone")]
+    found, _ = foreseen(steps, asked.__getitem__, Replays(graph(), rules), Free4All())  # type: ignore[arg-type]
+    assert [one.fix for one in found] == order
+    assert [one.instead_of for one in found] == [None, "gone", "gone"]
+
+
 def test_what_wins_nothing_does_not_stand_before_what_wins(rules: ForecastRules) -> None:
     """The alternative likely wins 15 of 80 ms, and at its worst it loses: still it goes before what is sure to win nothing."""
     first = question("first", "role = 'transport'", (1.0, 1.0, 1.0))
@@ -263,6 +277,24 @@ def test_what_a_change_wins_at_most_is_no_less_than_what_it_is_forecast_to_win(r
     small, large = (foreseen([one], lambda _: gone, Replays(graph(), rules), Free4All())[0][0] for one in told)  # type: ignore[arg-type]
     assert (small.bound_ns, small.speedup_ceiling) == (34_900_000, pytest.approx(80 / 45.1))
     assert (large.bound_ns, large.speedup_ceiling) == (40 * MS, 2.0)
+
+
+@pytest.mark.parametrize(("bound", "most"), [(70, 57_500_000), (55, 55 * MS)])
+def test_what_fewer_launches_win_at_most_is_what_they_take(bound: int, most: int, rules: ForecastRules) -> None:
+    """Two kernels of 50 ms together become one of 25: no more than 50 ms can be won, and 15 % that the law leaves out."""
+    merge = Change(
+        transformation="merge",
+        select="bucket IN ('expert_gemm', 'dispatch')",
+        by=(0.5, 0.5, 0.5),
+        basis="assumed",
+        why="why",
+        source="source",
+    )
+    asked = Question(id="merged", title="merged", changes=(merge,))
+    steps = [structs.replace(planned("merged"), bound_ns=bound * MS)]
+    ((found,), _) = foreseen(steps, lambda _: asked, Replays(graph(), rules), Free4All())  # type: ignore[arg-type]
+    assert found.forecast is not None
+    assert found.bound_ns == most
 
 
 def test_what_wins_nothing_goes_behind_what_wins_and_what_is_undecided(rules: ForecastRules) -> None:

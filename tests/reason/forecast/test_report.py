@@ -13,9 +13,11 @@ from diagnose.knowledge.forecast import Report, Whatif
 from diagnose.measure.ranks.meetings import ONE_RANK
 from diagnose.measure.replay.excerpt import cut, excerpt, part
 from diagnose.measure.replay.graph import Graph
+from diagnose.reason.forecast import report
 from diagnose.reason.forecast.outcome import replayed
-from diagnose.reason.forecast.plan import Search
+from diagnose.reason.forecast.plan import NOT_HERE, Search
 from diagnose.reason.forecast.questions import Question
+from diagnose.reason.plan import MOST_INSTEAD
 from diagnose.render import Options, write
 from tests.builders.cases import for_each
 from tests.builders.graphs import small_graph
@@ -102,10 +104,14 @@ def test_what_is_not_forecast_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "`diagnose whatif` does" in said
 
 
-def test_replays_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plan's first change is replayed in any case; what there is no room for says so."""
+@for_each("instead, forecast", (0, 1), (MOST_INSTEAD, 2))
+def test_replays_are_few(instead: int, forecast: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan's first change, and what could be had instead of it, are replayed in any case; what there is no room for says so."""
+    monkeypatch.setattr(report, "MOST_INSTEAD", instead)
     found = diagnosed(tmp_path, monkeypatch, most=structs.replace(PLENTY, work=1))
-    assert sum(fix.forecast is not None for fix in {fix.id: fix for finding in found.findings for fix in finding.fixes}.values()) == 1
+    fixes = {fix.id: fix for finding in found.findings for fix in finding.fixes}.values()
+    assert sum(fix.forecast is not None for fix in fixes) == forecast
+    assert any(one.no_forecast == NOT_HERE for one in found.plan) == (not instead)
 
 
 @for_each(
