@@ -409,7 +409,7 @@ def test_jobs_of_deepspeed_and_of_the_hugging_face_trainer_get_changes_in_their_
     for fix, sizes in (("HOST-05", (4, 2)), ("MEM-12", (1, 8))):  # DeepSpeed refuses a batch that is not their product
         job = parse_job(patcher.patch(accumulated, "ds.json", [Wanted(fixes=(fix,))]).text)
         assert (job.get("micro_batch_size"), job.get("gradient_accumulation_steps")) == sizes
-    with pytest.raises(PatchRefusedError, match="only an even number can be halved"):
+    with pytest.raises(PatchRefusedError, match="not even: twice the micro-batch is twice the global batch"):
         patcher.patch(accumulated.replace('steps": 4', 'steps": 3'), "ds.json", [Wanted(fixes=("HOST-05",))])
     assert keys[trainer]["HOST-05"] == {"per_device_train_batch_size": "4"}
     assert keys[trainer]["HOST-07"] == {"torch_compile": "true", "optim": "adamw_torch_fused"}
@@ -420,7 +420,7 @@ def test_jobs_of_deepspeed_and_of_the_hugging_face_trainer_get_changes_in_their_
 @for_each(
     "more, state, said",
     ("", "unknown", "a micro-batch twice as large doubles the global batch"),
-    (', "gradient_accumulation_steps": 1', "blocked", "gradient_accumulation_steps is 1: only an even number can be halved"),
+    (', "gradient_accumulation_steps": 1', "blocked", "gradient_accumulation_steps is 1, not even: twice the micro-batch is twice the global batch"),
     (', "gradient_accumulation_steps": 4', "applicable", ""),
 )
 def test_a_larger_micro_batch_does_not_double_the_global_batch_in_silence(more: str, state: str, said: str) -> None:
