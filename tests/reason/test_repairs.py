@@ -420,7 +420,11 @@ def test_jobs_of_deepspeed_and_of_the_hugging_face_trainer_get_changes_in_their_
 @for_each(
     "more, state, said",
     ("", "unknown", "a micro-batch twice as large doubles the global batch"),
-    (', "gradient_accumulation_steps": 1', "blocked", "gradient_accumulation_steps is 1, not even: twice the micro-batch is twice the global batch"),
+    (
+        ', "gradient_accumulation_steps": 1',
+        "blocked",
+        "gradient_accumulation_steps is 1, not even: twice the micro-batch is twice the global batch",
+    ),
     (', "gradient_accumulation_steps": 4', "applicable", ""),
 )
 def test_a_larger_micro_batch_does_not_double_the_global_batch_in_silence(more: str, state: str, said: str) -> None:
