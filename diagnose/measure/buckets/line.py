@@ -24,6 +24,7 @@ _RULES = (
     "around_the_experts", "between_permutation_and_return", "on_the_experts_streams", "between_router_exchange_and_experts",
     "collective_by_stream_and_neighbours", "beside_the_optimizer", "unlike_the_decoder", "unlike_the_decoder_in_backward",
     "behind_the_decoder_s_backward", "outside_the_decoder_s_ranges", "tail_of_the_product_before",
+    "softmax_between_products",
 )  # fmt: skip
 PHASES = {
     "unlike_the_decoder": "forward",
@@ -87,6 +88,8 @@ def facts_of(verdicts: pl.DataFrame, taxonomy: Taxonomy) -> pl.DataFrame:
         linear.alias("linear"),
         operation.is_in(["gemm", "grouped_gemm"]).alias("any_product"),
         operation.is_in(["gemm", "grouped_gemm", "tail"]).alias("multiplies"),
+        (weak & (operation == "softmax") & (bucket == ATTENTION)).alias("weighs"),
+        (weak & operation.is_in(["tail", "elementwise", "layout", "reduce", "random", "softmax"])).alias("pointwise"),
         (role == "copy").alias("copies"),
         (operation.is_in(list(GENERIC)) & ~marked("rows")).alias("generic"),
         (gemm & (weak | (bucket == ROUTER))).alias("gate"),

@@ -165,6 +165,12 @@ RUNS: dict[str, tuple[Steps, dict[tuple[int, ...], tuple[str, str]]]] = {
     "an embedding and its gradient are next to no experts": (
         [SELECT, GEMM, FLASH, GEMM, FUSED, SELECT, GROUPED, SCATTER, GEMM, FLASH_BACK, GEMM, SCATTER, ADAM],
         {(0,): ("embedding", NAME), (5, 7): ("dispatch", NEAR), (11,): ("elementwise", NAME)}),
+    # Attention in steps.
+    "a softmax between two products is attention with them and what lies between": (
+        [NORM, GEMM, COPY, GEMM, ADD, SOFTMAX, CAST, GEMM, COPY, GEMM, NORM],
+        {(3, 4, 5, 6, 7): ("attention", NEAR), (1, 9): ("dense_gemm", NAME), (2, 8): ("elementwise", NAME)}),
+    "a softmax in front of a selection, or of a norm, is none between products": (
+        [NORM, GEMM, SOFTMAX, TOPK, GEMM, SOFTMAX, NORM], {(1, 4): ("dense_gemm", NAME), (2, 5): ("attention", NAME)}),
     # The optimizer's tail.
     "casts right after the optimizer are its own": (
         [CAST, ADAM, CAST, CAST, ADD, CAST],
