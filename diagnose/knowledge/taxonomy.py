@@ -221,7 +221,7 @@ class StartUpLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 BUCKET_KEYS = frozenset({"families", "contexts", "groups"})
-MAX_CONTEXTS = 61  # one bit each in a mask; the last of the 62 bits that a sweep holds marks recorded forward operators
+MAX_CONTEXTS = 60  # one bit each in a mask; the last two of the 62 bits that a sweep holds mark recorded forward operators
 
 
 def own_id(entry: Family | Context | Group) -> str:

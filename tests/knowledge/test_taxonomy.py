@@ -103,7 +103,7 @@ def test_empty_folders_missing_files_and_too_many_contexts_are_refused(tmp_path:
         load_taxonomy(extra=[tmp_path / "gone.yaml"])
     entries = "".join(f"  - id: c{n}\n    patterns: ['x']\n    evidence: module\n    bucket: norm\n" for n in range(MAX_CONTEXTS + 1))
     (tmp_path / "a.yaml").write_text("contexts:\n" + entries)
-    with pytest.raises(RuleFileError, match="at most 61"):
+    with pytest.raises(RuleFileError, match="at most 60"):
         load_taxonomy(tmp_path)
 
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from diagnose.knowledge.buckets import Buckets, bucket_type
 from diagnose.knowledge.taxonomy import Context, Family, Group, Taxonomy, own_id, union
-from diagnose.measure.buckets.context import FORWARD_BIT, HostContext, host_context
+from diagnose.measure.buckets.context import AGAIN_BIT, FORWARD_BIT, HostContext, host_context
 from diagnose.measure.buckets.line import PHASES, chosen
 from diagnose.measure.buckets.names import namespaces_of, normalised, words_of
 from diagnose.measure.buckets.neighbours import neighbours
@@ -153,17 +153,16 @@ class Classified(Struct, frozen=True, kw_only=True):
 CLASS_SCHEMA: dict[str, type[pl.DataType]] = {one.name: pl.Boolean if one.name == "weak" else pl.String for one in fields(Verdict)}
 
 
-def _phase(family: Family, contexts: Sequence[Context], *, recorded: bool) -> str | None:
-    """Phase of a kernel of `family` launched under `contexts`; `recorded`: inside an operator that autograd recorded."""
+def _phase(family: Family, contexts: Sequence[Context], *, recorded: bool, again: bool) -> str | None:
+    """Phase of a kernel of `family` launched under `contexts`; `recorded`, `again`: as `decide` takes them."""
     said = {context.phase for context in contexts}
     if "optimizer" in said or family.phase == "optimizer":
         return "optimizer"
-    backward, again = "backward" in said, "recompute" in said
-    if backward:
+    if "backward" in said and not again:
         # A forward kernel or operator inside a backward node is work done a second time.
         repeated = family.phase == "forward" or ("forward" in said and family.phase != "backward")
         return "recompute" if repeated else "backward"
-    if again:
+    if again or "recompute" in said:
         return "backward" if family.phase == "backward" else "recompute"
     if family.phase is not None:
         return family.phase
@@ -199,13 +198,21 @@ def _transport(family: Family, contexts: Sequence[Context], group: Group | None,
 
 
 def decide(
-    family: Family, contexts: Sequence[Context], group: Group | None, *, own: frozenset[str], buckets: Buckets, recorded: bool = False
+    family: Family,
+    contexts: Sequence[Context],
+    group: Group | None,
+    *,
+    own: frozenset[str],
+    buckets: Buckets,
+    recorded: bool = False,
+    again: bool = False,
 ) -> Verdict:
     """The decision for a kernel of `family` launched under `contexts` (in order of precedence) for process group `group`.
 
-    `own` holds the ids of the user's entries, which win over all others; `recorded`: inside an operator that autograd recorded.
+    `own` holds the ids of the user's entries, which win over all others; `recorded`: inside an operator that autograd recorded;
+    `again`: while a backward node ran.
     """
-    phase = _phase(family, contexts, recorded=recorded)
+    phase = _phase(family, contexts, recorded=recorded, again=again)
     base = Verdict(
         bucket=family.bucket or family.default or OTHER_BUCKET,
         role=family.role,
@@ -249,6 +256,7 @@ def verdict_of(family: int, mask: int, group: int, taxonomy: Taxonomy) -> Verdic
         own=taxonomy.own,
         buckets=taxonomy.buckets,
         recorded=bool(mask >> FORWARD_BIT & 1),
+        again=bool(mask >> AGAIN_BIT & 1),
     )
 
 

@@ -15,10 +15,11 @@ from msgspec import Struct
 from diagnose.knowledge.taxonomy import Context, Source, Taxonomy, union
 from diagnose.measure.buckets.names import range_words
 from diagnose.measure.host import Launches
-from diagnose.model.intervals import MAX_CLASSES, sweep
+from diagnose.model.intervals import MAX_CLASSES, merge, sweep
 from diagnose.model.trace import Trace
 
 FORWARD_BIT = MAX_CLASSES - 1  # inside an operator that autograd recorded: forward work
+AGAIN_BIT = MAX_CLASSES - 2  # inside one that it recorded while a backward node ran: forward work for the second time
 SOURCE_KINDS: Mapping[Source, tuple[str, ...]] = {
     "nvtx": ("push_pop", "start_end"),
     "annotation": ("annotation",),
@@ -156,12 +157,24 @@ def _backward_nodes(trace: Trace) -> pl.Series:
 
 def _tagged(trace: Trace, tags: pl.DataFrame, nodes: pl.Series, line: _Timeline) -> pl.DataFrame:
     """Ranges that match a context or record a forward operator: start, end, bit; a row for each bit."""
-    recorded = trace.ranges.lazy().filter(
-        pl.col("sequence").is_not_null() & pl.col("forward_thread").is_null() & ~pl.col("text_id").is_in(nodes.implode())
-    )
+    is_node = pl.col("forward_thread").is_not_null() | pl.col("text_id").is_in(nodes.implode())
+    recorded = line.laid(trace.ranges.lazy().filter(pl.col("sequence").is_not_null() & ~is_node)).collect()
+    again = _again(recorded, line.laid(trace.ranges.lazy().filter(is_node)).collect())
     matched = trace.ranges.lazy().select("rank", "thread", "start", "end", "kind", "text_id").join(tags.lazy(), on=["kind", "text_id"])
-    marked = recorded.select("rank", "thread", "start", "end").with_columns(pl.lit(FORWARD_BIT, dtype=pl.Int8).alias("bit"))
-    return pl.concat([line.laid(matched, "bit"), line.laid(marked, "bit")]).collect()
+    marked = (frame.with_columns(pl.lit(bit, dtype=pl.Int8).alias("bit")) for frame, bit in ((recorded, FORWARD_BIT), (again, AGAIN_BIT)))
+    return pl.concat([line.laid(matched, "bit").collect(), *marked])
+
+
+def _again(recorded: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
+    """When an operator that autograd `recorded` ran inside a backward node, and no further node in it: start, end, as the frames have.
+
+    A node's own operators are not recorded. Those of a checkpoint are, whichever node it is that asks for what was not kept.
+    """
+    inside = recorded.filter(_looked_up(merge(nodes).with_columns(pl.lit(value=True).alias("in")), "in", recorded["start"]).is_not_null())
+    if inside.is_empty():
+        return inside
+    both = pl.concat([frame.with_columns(pl.lit(again).alias("value")) for frame, again in ((inside, True), (nodes, False))])
+    return innermost(both).filter("value").drop("value")
 
 
 def inherited_mask(taxonomy: Taxonomy) -> int:

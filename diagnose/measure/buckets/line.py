@@ -120,7 +120,7 @@ def facts_of(verdicts: pl.DataFrame, taxonomy: Taxonomy) -> pl.DataFrame:
         marked("patches").alias("patches"),
         marked("biased_product").alias("biased"),
         (pl.col("decided_by").is_in(["name", "operator"]) & (role == "compute")).alias("by_place"),  # nothing says whose layer it is
-        pl.col("decided_by").is_in(["module", "operator"]).alias("ranged"),
+        (pl.col("decided_by").is_in(["module", "operator"]) | (pl.col("phase").is_not_null() & ~family.is_in(hinted))).alias("ranged"),
         family.is_in([one.id for one in attend if one.phase == "forward"]).alias("attends_ahead"),
         family.is_in([one.id for one in attend if one.phase == "backward"]).alias("attends_back"),
     )

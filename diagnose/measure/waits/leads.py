@@ -73,10 +73,11 @@ def recompute_restart(
 
 
 def _launching(work: pl.DataFrame) -> pl.DataFrame:
-    """When the host was busy with repeated work: from the launch of the compute before it to the last one of it. start, end; disjoint."""
+    """When the host was busy with repeated work: from the launch of the compute before it to that after it. start, end; disjoint."""
     compute = work.filter((pl.col("role") == "compute") & pl.col("issued").is_not_null()).sort("issued", "op")
-    runs = compute.with_columns(pl.col("issued").shift(1).alias("from"), pl.col("again").rle_id().alias("run")).filter("again")
-    spans = runs.group_by("run").agg(pl.col("from").first().alias("start"), pl.col("issued").last().alias("end"))
+    issued = pl.col("issued")
+    runs = compute.with_columns(issued.shift(1).alias("from"), issued.shift(-1).alias("to"), pl.col("again").rle_id().alias("run"))
+    spans = runs.filter("again").group_by("run").agg(pl.col("from").first().alias("start"), pl.col("to").last().alias("end"))
     return merge(spans.drop_nulls().select("start", "end"))
 
 

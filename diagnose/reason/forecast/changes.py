@@ -187,6 +187,13 @@ def _unlaunched(graph: Graph, gone: pl.Series) -> pl.Series:
     return numbered(graph, host) & own
 
 
+def _unawaited(graph: Graph, gone: pl.Series) -> pl.Series:
+    """Calls that waited for nothing but the operations `gone`."""
+    awaited = graph.edges.filter(pl.col("kind") == "awaited")
+    awaited = awaited.with_columns(at_end(awaited, gone, "src").alias("gone"))
+    return numbered(graph, awaited.group_by("dst").agg(pl.col("gone").all()).filter("gone")["dst"])
+
+
 def _without_cost(graph: Graph, gone: pl.Series) -> Graph:
     """Nodes that cost nothing: no time, no latency before them, and no wait for what they alone waited for; their order stays.
 
@@ -214,11 +221,11 @@ def _scaled(graph: Graph, mask: pl.Series, by: float) -> Graph:
 
 
 def _remove(graph: Graph, change: Change, _: End) -> Graph:
-    """The operations cost nothing; with `with_host` they aren't launched either."""
+    """The operations cost nothing; with `with_host` they aren't launched either, nor waited for."""
     if change.wall is not None:
         return without_wall(graph, change.wall)
     gone = selected(graph, change.select)
-    return _without_cost(graph, gone | _unlaunched(graph, gone) if change.with_host else gone)
+    return _without_cost(graph, gone | _unlaunched(graph, gone) | _unawaited(graph, gone) if change.with_host else gone)
 
 
 def _scale(graph: Graph, change: Change, end: End) -> Graph:

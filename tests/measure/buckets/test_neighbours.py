@@ -8,7 +8,7 @@ import pytest
 
 from diagnose.knowledge.taxonomy import Taxonomy, load_taxonomy
 from diagnose.measure.buckets.classify import classify
-from diagnose.measure.buckets.context import FORWARD_BIT, host_context, innermost, masks_of
+from diagnose.measure.buckets.context import AGAIN_BIT, FORWARD_BIT, host_context, innermost, masks_of
 from diagnose.measure.buckets.line import EDGE, after, before
 from diagnose.measure.host import attribute
 from diagnose.model.trace import Trace
@@ -488,13 +488,19 @@ def test_a_decoder_without_a_kernel_for_its_norm_leaves_the_tower_apart(taxonomy
 
 
 def beside_ranges(
-    taxonomy: Taxonomy, parts: list[tuple[list[str], bool]], *, unlaunched: int = 0, again: frozenset[int] = frozenset()
+    taxonomy: Taxonomy,
+    parts: list[tuple[list[str], bool]],
+    *,
+    unlaunched: int = 0,
+    around: int = 0,
+    again: frozenset[int] = frozenset(),
 ) -> list[set[str]]:
     """The buckets in each part; of a part that is so marked a range of Megatron-Core encloses every product.
 
-    So many of the first kernels were launched before the capture began. The parts `again` are run by a checkpoint, in backward.
+    So many of the first kernels were launched before the capture began (`unlaunched`) or inside one operator (`around`). The parts `again`
+    are run by a checkpoint, in backward.
     """
-    launches, ranges, now = [], [], 0
+    launches, ranges, now = [], [Range(text="CheckpointFunction", start=0, end=10 * around, sequence=1)] if around else [], 0
     for number, (names, enclosed) in enumerate(parts):
         if number in again:
             ranges.append(Range(text="CheckpointFunctionBackward", start=10 * now - 2, end=10 * (now + len(names)) - 3))
@@ -524,6 +530,9 @@ def test_layers_outside_the_ranges_of_those_behind_them_are_the_tower_s(taxonomy
         assert not [part for part in beside_ranges(taxonomy, [*parts, *parts]) if "vision_encoder" in part]
     recomputed = [(decoder * 2, False), ([*decoder, *decoder_back], True)]  # forward runs without autograd's functions
     assert not [part for part in beside_ranges(taxonomy, recomputed, again=frozenset({1})) if "vision_encoder" in part]
+    # A checkpoint around some of the layers alone records no operator of theirs inside its own.
+    (kept,) = beside_ranges(taxonomy, [(decoder, False), (decoder, True), (decoder_back, False)], around=len(decoder))[:1]
+    assert "vision_encoder" not in kept
     decoders = [(decoder, True), (decoder, True)]  # the capture begins in the second: no range of the first was recorded
     assert not [part for part in beside_ranges(taxonomy, decoders, unlaunched=len(decoder)) if "vision_encoder" in part]
 
@@ -532,10 +541,13 @@ def test_layers_outside_the_ranges_of_those_behind_them_are_the_tower_s(taxonomy
 
 
 def ids_at(trace: Trace, taxonomy: Taxonomy) -> list[set[str]]:
-    """The contexts of each operation, by id; FORWARD stands for a recorded forward operator."""
+    """The contexts of each operation, by id; FORWARD stands for a recorded forward operator, AGAIN for one inside a backward node."""
     found = host_context(trace, attribute(trace), taxonomy)
     assert found.mask.len() == found.payload_id.len() == trace.ops.height
-    named = {1 << bit: context.id for bit, context in enumerate(taxonomy.contexts)} | {1 << FORWARD_BIT: "FORWARD"}
+    named = {1 << bit: context.id for bit, context in enumerate(taxonomy.contexts)} | {
+        1 << FORWARD_BIT: "FORWARD",
+        1 << AGAIN_BIT: "AGAIN",
+    }
     # Parents that the patterns know are known by their words as well, which stand behind and say the same.
     return [{name for bit, name in named.items() if mask & bit and not name.endswith("_words")} for mask in found.mask]
 
@@ -609,6 +621,24 @@ def test_what_a_checkpoint_runs_again_belongs_where_its_own_operator_did(taxonom
     found = ids_at(trace_of([Launch(name="k", at=at, thread=2) for at in (515, 620, 730, 950)], ranges), taxonomy)
     assert ["vision" in ids for ids in found] == [True, True, True, False]
     assert "backward" in found[1]
+    assert ["AGAIN" in ids for ids in found] == [True, False, False, False]
+
+
+def test_recorded_operators_inside_a_node_are_forward_work_done_again(taxonomy: Taxonomy):
+    """A checkpoint that is not reentrant repeats its forward inside whichever node first asks for what it did not keep."""
+    ranges = [
+        Range(text="aten::mul", start=0, end=10, sequence=20),
+        Range(text="autograd::engine::evaluate_function: IndexBackward0", start=100, end=300, thread=2, sequence=25, forward_thread=1),
+        Range(text="IndexBackward0", start=110, end=290, thread=2, sequence=25, forward_thread=1),
+        Range(text="aten::mul", start=120, end=130, thread=2, sequence=40),
+        Range(text="aten::mul", start=140, end=150, thread=2),  # the node's own
+        Range(text="aten::mul", start=400, end=410, thread=2, sequence=41),
+    ]
+    launches = [Launch(name=ADD, at=at, thread=thread) for at, thread in ((5, 1), (125, 2), (145, 2), (405, 2))]
+    trace = trace_of(launches, ranges)
+    found = classify(trace, attribute(trace), taxonomy)
+    phases = pl.DataFrame({"class_id": found.class_id}).join(found.classes, on="class_id", maintain_order="left")["phase"]
+    assert phases.to_list() == ["forward", "recompute", "backward", "forward"]
 
 
 def test_a_number_used_again_links_to_the_operator_before_and_operators_are_forward(taxonomy: Taxonomy):

@@ -121,7 +121,7 @@ def micro_batches(*, held: bool, synced: bool) -> Scene:
     ])  # fmt: skip
 
 
-# What is repeated takes 105 ns with the gap in it, or 100. Held in it the host spends 161 ns there, from its launch before to the last one,
+# What is repeated takes 105 ns with the gap in it, or 100. Held in it the host spends 163 ns there, from its launch before to that after,
 # and without that loads as much earlier: the gap of 150 ns behind it gets shorter by the 56 that the device does not gain.
 @for_each(
     "held, synced, repeated, restart",

@@ -76,6 +76,17 @@ def test_removed_with_their_launches_the_host_is_free_of_them(with_host: bool, e
     assert step_length(after) == end
 
 
+@pytest.mark.parametrize(("with_host", "start"), [(True, 118), (False, 134)])
+def test_what_is_not_launched_is_not_waited_for(with_host: bool, start: int) -> None:
+    """Waiting for top-k the host waits for the product, too: until 117, and launches sort 17 later."""
+    read = ("read", {"kind": "call", "duration": 0, "cause": "host_sync"})
+    nodes = [*LAUNCHES[:6], read, *LAUNCHES[6:8], ("sort", {"duration": 6, "bucket": "norm", "role": "compute", "phase": "forward"})]
+    waits = [one for one in WAITS if one[:2] != ("call2", "work3")]
+    waits += [("call2", "read", "thread", 0), ("read", "work3", "thread", 0), ("top_k", "read", "awaited", 0)]
+    after = changed(small_graph(nodes, waits), [change("remove", "bucket = 'router'", with_host=with_host)], "likely")
+    assert times(after)["sort"] == (start, start + 6)
+
+
 @pytest.mark.parametrize(("end", "length"), [("low", 79), ("likely", 89), ("high", 109)])
 def test_scaled_durations(end: Any, length: int) -> None:
     # The product takes 50, 60 or 80 instead of 100: the step of 129 is shorter by 50, 40 or 20.
