@@ -157,6 +157,8 @@ def test_what_is_applied_is_what_the_framework_accepts() -> None:
         ]
         less = applied("MEM-03", data, H100)
         assert (less.get("recompute_granularity"), less.get("recompute_method")) == ("selective", "none")
+        roomy = applied("MEM-03", data, facts(peak_reserved_bytes=40 << 30, device_memory_bytes=80 << 30))
+        assert [roomy.get(name) for name in ("recompute_granularity", "recompute_method", "recompute_num_layers")] == ["none", "none", 0]
         overlap = {"applicable": state("COM-06", less, H100)}
         assert overlap == {"applicable": "applicable"}
 
