@@ -49,7 +49,7 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) 
     cause = None if verdict.cause is None else verdict.cause.finding
     worth = [one for one in findings if _worth(one, cause, step_ns)]
     most = max((one.bound_ns or 0 for one in worth if _first_phase(one) not in (None, _LOOKING)), default=0)
-    ordered = sorted(worth, key=lambda one: (one.id != cause, _first_phase(one) == _LOOKING and (one.bound_ns or 0) < most))
+    ordered = _sure_first(sorted(worth, key=lambda one: (one.id != cause, _first_phase(one) == _LOOKING and (one.bound_ns or 0) < most)))
     steps: list[PlanStep] = []
     answers: dict[str, dict[str, int]] = {}  # of each fix, by wall, the bound of the first finding there that it answers
     answered = 0
@@ -81,6 +81,15 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) 
         answered += 1
     steps = [_on_all_walls(step, answers.get(step.fix or "", {}), step_ns) for step in steps]
     return tuple(structs.replace(step, exclusive_with=tuple(_exclusive(step, steps))) for step in steps)
+
+
+def _sure_first(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings as they stand; behind the first, what has a fix that applies goes before what may have none and wins less."""
+    placed: list[Finding] = []
+    for one in findings:
+        passed = (n for n, other in enumerate(placed) if n and _first_phase(other) is None and (other.bound_ns or 0) < (one.bound_ns or 0))
+        placed.insert(len(placed) if _first_phase(one) is None else next(passed, len(placed)), one)
+    return placed
 
 
 def _worth(finding: Finding, cause: str | None, step_ns: int | None) -> bool:

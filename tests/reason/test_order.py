@@ -3,6 +3,7 @@
 import pytest
 from msgspec import structs
 
+from diagnose.document.diagnosis import Finding
 from diagnose.job import Job
 from diagnose.knowledge.rulebook import CauseSpec
 from diagnose.model.vocabulary import FactValue
@@ -249,6 +250,23 @@ def test_what_only_looks_stands_behind_a_change_that_may_win_more(loss: int, ord
     found, _ = find(given, job=overlapped, rulebook=BOOK, walls=walls)
     steps = plan_of(found, verdict(walls, given, BOOK, findings=found), 100_000_000)
     assert [one.fix for one in steps if one.instead_of is None and one.fix in order] == order
+
+
+@pytest.mark.parametrize(("bound", "order"), [(6_000_000, [0, 2, 1]), (4_000_000, [0, 1, 2])])
+def test_what_surely_applies_goes_before_what_may_not_and_wins_less(bound: int, order: list[int]) -> None:
+    """Never before the first: that is what holds the run back."""
+    walls = bounds(facts(**HOST, **CHAINS), BOOK)
+    found, _ = find(facts(**HOST, **CHAINS), job=None, rulebook=BOOK, walls=walls)
+    first = next(one for one in found if one.fixes)
+    fixes = {state: tuple(structs.replace(fix, state=state) for fix in first.fixes[:1]) for state in ("applicable", "unknown")}
+
+    def finding(number: int, state: str, ns: int) -> Finding:
+        named = tuple(structs.replace(fix, id=f"OWN-{number}") for fix in fixes[state])
+        return structs.replace(first, id=f"own-{number}", fixes=named, bound_ns=ns)
+
+    told = [finding(0, "unknown", 3_000_000), finding(1, "unknown", 5_000_000), finding(2, "applicable", bound)]
+    said = structs.replace(verdict(walls, facts(**HOST, **CHAINS), BOOK, findings=found), cause=None)
+    assert [one.fix for one in plan_of(told, said, 100_000_000)] == [f"OWN-{number}" for number in order]
 
 
 def test_of_what_holds_too_little_to_judge_nothing_is_planned() -> None:
