@@ -26,7 +26,7 @@ SOURCE_KINDS: Mapping[Source, tuple[str, ...]] = {
     "operator": ("operator", "comms"),
     "module": ("python",),
 }
-_BACKWARD_NODE = r"Backward\d*$|^autograd::engine::evaluate_function"
+_BACKWARD_NODE = r"Backward\d*$|^(?:autograd::engine::evaluate_function|torch::autograd::)"  # AccumulateGrad and CopySlices are some, too
 _MANY_TEXTS = 1_000  # of fewer, to leave out those that no context matches costs more than it saves
 _KEY_LIMIT = 1 << 62
 

@@ -633,12 +633,14 @@ def test_recorded_operators_inside_a_node_are_forward_work_done_again(taxonomy: 
         Range(text="aten::mul", start=120, end=130, thread=2, sequence=40),
         Range(text="aten::mul", start=140, end=150, thread=2),  # the node's own
         Range(text="aten::mul", start=400, end=410, thread=2, sequence=41),
+        Range(text="autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", start=500, end=600, thread=2),
+        Range(text="torch::autograd::AccumulateGrad", start=510, end=590, thread=2, sequence=0),  # as emit_nvtx writes it
     ]
-    launches = [Launch(name=ADD, at=at, thread=thread) for at, thread in ((5, 1), (125, 2), (145, 2), (405, 2))]
+    launches = [Launch(name=ADD, at=at, thread=thread) for at, thread in ((5, 1), (125, 2), (145, 2), (405, 2), (520, 2))]
     trace = trace_of(launches, ranges)
     found = classify(trace, attribute(trace), taxonomy)
     phases = pl.DataFrame({"class_id": found.class_id}).join(found.classes, on="class_id", maintain_order="left")["phase"]
-    assert phases.to_list() == ["forward", "recompute", "backward", "forward"]
+    assert phases.to_list() == ["forward", "recompute", "backward", "forward", "backward"]
 
 
 def test_a_number_used_again_links_to_the_operator_before_and_operators_are_forward(taxonomy: Taxonomy):
