@@ -17,6 +17,7 @@ from diagnose.knowledge.load import Knowledge
 from diagnose.knowledge.taxonomy import HostRules, StartUpLimits
 from diagnose.measure.device import DeviceMeasure, step_mean, step_median
 from diagnose.measure.host import calls_named, python_seen, texts_of
+from diagnose.measure.kernels import synchronous_share
 from diagnose.measure.phases import longest_cost, mostly_clean, pays_again
 from diagnose.measure.records import DeviceRecords
 from diagnose.model.environment import EnvironmentItem
@@ -162,7 +163,7 @@ _LATENCIES = ("launch_handover_ns", "transport_handover_ns", "host_copy_handover
 # Facts that are not known where the trace does not tell these things.
 _OF_LAUNCHES = (
     "launch_starved_ns", "launch_handover_ns", "launch_shadowed_ns", "host_work_ns", "longest_host_gap_ns", "host_gap_excess_ns",
-    "batch_pauses_ns", "layer_pauses_ns", "data_loading_ns", "recompilation_ns",
+    "batch_pauses_ns", "layer_pauses_ns", "data_loading_ns", "recompilation_ns", "synchronous_launch_ns", "synchronous_launch_share",
 )  # fmt: skip
 _OF_CALLS = (
     "allocator_ns", "first_use_ns", "allocator_shadowed_ns", "allocator_restart_ns", "host_sync_ns", "sync_restart_ns", "python_gap_ns",
@@ -515,6 +516,7 @@ def _kernels(one: DeviceMeasure) -> dict[str, FactValue]:
         "tiny_kernel_share": _share(summed["tiny_kernels_per_step"], summed["compute_kernels"]),
         "graph_kernel_share": None if opaque else _share(summed["graph_kernels"], summed["kernels_per_step"]),
         "opaque_graph_share": _share(opaque, summed["work_ns"]),
+        "synchronous_launch_share": synchronous_share(one.counts),
         "expert_gemm_grouped_share": _share(summed["expert_grouped_ns"], summed["expert_work_ns"]),
         "contention_loss_share": _share(summed["contention_ns"], summed["compared_ns"]),
         "contention_known_share": _share(summed["compared_ns"] or None, summed["compute_beside_transport_ns"]),

@@ -363,6 +363,9 @@ def _mean(shapes: pl.DataFrame, column: str) -> float | None:
     return math.fsum(value * work for value, work in known) / weight if weight else None
 
 
+# A launch call takes some µs by itself: only of a longer kernel does its return tell that it waited, and few of these tell nothing.
+# Where launches block, nearly all do. The numbers are this project's choice.
+TELLING_NS, TELLING, SYNCHRONOUS_SHARE = 20_000, 50, 0.9
 TINY_NS = 10_000  # a kernel shorter than this costs about as much to launch as to run
 _MAY_LACK = ("kernel_median_ns", "expert_gemm_median_ns", "longest_host_gap_ns")  # null in a step without any; all else is 0 there
 
@@ -384,6 +387,7 @@ def step_counts(
     length = pl.col("end") - pl.col("start")
     kernel, compute = pl.col("kind") == "kernel", (pl.col("kind") == "kernel") & (pl.col("role") == "compute")
     to_host = pl.col("copy_kind") == "d2h"
+    alone, held = kernel & ~of_graph & pl.col("issued").is_not_null(), pl.col("issued") >= pl.col("end")
     meanwhile = pl.when(pl.col("role") == "compute").then(pl.col("phase")).forward_fill().over("index")
     by_ops = (
         inside.with_columns(meanwhile.alias("meanwhile"))
@@ -397,6 +401,9 @@ def step_counts(
             (kernel & of_graph).sum().alias("graph_kernels"),
             pl.col("correlation").filter(pl.col("issued").is_not_null()).drop_nulls().n_unique().alias("launch_calls_per_step"),
             pl.col("correlation").filter(of_graph | (pl.col("kind") == "graph")).n_unique().alias("graph_launches_per_step"),
+            (alone & (length >= TELLING_NS)).sum().alias("telling_launches"),
+            (alone & (length >= TELLING_NS) & held).sum().alias("synchronous_launches"),
+            (pl.col("issued") - pl.col("call_start")).filter(alone & held).sum().alias("synchronous_launch_ns"),
             length.filter(pl.col("kind") == "graph").sum().alias("opaque_work_ns"),
             length.sum().alias("work_ns"),
             (pl.col("role") == "packing").sum().alias("packing_kernels_per_step"),
@@ -415,7 +422,17 @@ def step_counts(
     chained = pointwise_chains(inside, pl.concat([traits[CAST], traits[UNFUSED_ATTENTION]]))
     hosted, gaps = host_counts(host, inside, windows), long_gaps(found, overhead)
     table = per_window(windows, by_ops, _busy(inside, windows, traits), chained, hosted, gaps)
-    return table.with_columns(pl.exclude("index", *_MAY_LACK).fill_null(0))
+    table = table.with_columns(pl.exclude("index", *_MAY_LACK).fill_null(0))
+    share = synchronous_share(table)
+    if share is not None and share >= SYNCHRONOUS_SHARE:
+        return table
+    return table.with_columns(pl.lit(None if share is None else 0, pl.Int64).alias("synchronous_launch_ns"))
+
+
+def synchronous_share(counts: pl.DataFrame) -> float | None:
+    """Of the launches of kernels that are long enough to tell, the share that returned only after the kernel's end; None of few."""
+    telling = int(counts["telling_launches"].sum())
+    return int(counts["synchronous_launches"].sum()) / telling if telling >= TELLING else None
 
 
 def pointwise_chains(inside: pl.DataFrame, claimed: pl.Series) -> pl.DataFrame:

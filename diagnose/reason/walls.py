@@ -78,7 +78,7 @@ def verdict(
     hidden = context.holds(rulebook.walls.hidden) is True
     if little:
         return _no_verdict(little[0], context, hidden=hidden)
-    named = _named(walls, context)
+    named = _within(_named(walls, context), walls, findings, context)
     columns = _verdict_columns(named, walls, context) | _apart(walls, context, typical_step_ns)
     if named.target is not None:
         clauses = rulebook.walls.walls[named.target.wall].says
@@ -143,6 +143,21 @@ def _named(walls: Sequence[WallBound], context: Context) -> _Named:
     tie = shares[first] - shares[second] <= rules.tie_share
     runner_up = by_wall[second] if tie or left is None or shares[second] >= rules.target_share else left
     return _Named(dominant=dominant, target=by_wall[first], runner_up=runner_up, tie=tie)
+
+
+def _within(named: _Named, walls: Sequence[WallBound], findings: Sequence[Finding], context: Context) -> _Named:
+    """The same, but that the wall that is no contender is attacked first where a cause inside it costs more than all of the target."""
+    rules = context.rulebook.walls
+    inside = [
+        one.bound_ns or 0
+        for one in findings
+        if (spec := cause_of(context.rulebook.rules[one.id], context)) is not None and (spec.of or one.wall) == rules.fallback
+    ]
+    tie = rules.tie_share * (context.numbers(["step_ns"])[0] or 0)
+    if named.target is None or named.target.wall == rules.fallback or max(inside, default=0) <= known(named.target) + tie:
+        return named
+    left = next(bound for bound in walls if bound.wall == rules.fallback)
+    return structs.replace(named, target=left, runner_up=named.target, tie=False)
 
 
 def target(walls: Sequence[WallBound], context: Context) -> WallBound | None:

@@ -130,6 +130,28 @@ def test_what_was_not_recorded_is_null_never_zero(names: tuple[str, ...]) -> Non
     assert {name: found[name] for name in names} == dict.fromkeys(names)
 
 
+@for_each(
+    "returns_after, kernels, share, ns",
+    (3_000, 60, 1.0, 60 * 34_000),  # each call waits for its kernel
+    (-20_000, 60, 0.0, 0),
+    (3_000, 40, None, None),  # too few to tell
+)
+def test_a_launch_that_returns_only_after_its_kernel_waited_for_it(
+    returns_after: int, kernels: int, share: float | None, ns: int | None
+) -> None:
+    """Kernels of 30 µs, 50 µs apart, each launched 1 µs before it starts."""
+    starts = [1_000 + 50_000 * place for place in range(kernels)]
+    found = facts_of(scene([run("gemm", at, at + 30_000, at - 1_000, until=at + 30_000 + returns_after) for at in starts]))
+    assert (found["synchronous_launch_share"], found["synchronous_launch_ns"]) == (share, ns)
+
+
+def test_short_kernels_and_graphs_do_not_tell_whether_launches_wait() -> None:
+    short = [run("gemm", at, at + 5_000, at - 1_000, until=at + 9_000) for at in range(1_000, 5_000_000, 50_000)]
+    nodes = [run("gemm", at, at + 30_000, at - 1_000, until=at + 33_000, node=1) for at in range(1_000, 5_000_000, 50_000)]
+    for items in (short, nodes):
+        assert facts_of(scene(items))["synchronous_launch_share"] is None
+
+
 def test_the_kernel_median_needs_compute_and_the_spread_two_steps() -> None:
     found = facts_of(scene([run("nccl", 0, 10, 0), run("nccl", 20, 30, 11)]))
     assert (found["kernel_median_ns"], found["tiny_kernel_share"], found["compute_busy_ns"]) == (None, None, 0)
