@@ -153,8 +153,10 @@ def _within(named: _Named, walls: Sequence[WallBound], findings: Sequence[Findin
         for one in findings
         if (spec := cause_of(context.rulebook.rules[one.id], context)) is not None and (spec.of or one.wall) == rules.fallback
     ]
-    tie = rules.tie_share * (context.numbers(["step_ns"])[0] or 0)
-    if named.target is None or named.target.wall == rules.fallback or max(inside, default=0) <= known(named.target) + tie:
+    if named.target is None or named.target.wall == rules.fallback:
+        return named
+    more = _share(max(inside, default=0) - known(named.target), context.values.get("step_ns"))
+    if more is None or more <= rules.tie_share:
         return named
     left = next(bound for bound in walls if bound.wall == rules.fallback)
     return structs.replace(named, target=left, runner_up=named.target, tie=False)
