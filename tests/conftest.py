@@ -38,7 +38,8 @@ FORECASTS = (
         "test_house",
         "test_real_traces",
     ),
-    *("commands/test_whatif", "commands/test_run", "fixtures/test_forecast", "fixtures/test_gallery", "scale/test_nsight_recipe"),
+    *("commands/test_whatif", "commands/test_run", "fixtures/test_forecast", "fixtures/test_gallery", "fixtures/test_real_captures"),
+    "scale/test_nsight_recipe",
 )
 
 FORECASTS_BUT_FOR = ("render/test_job_report",)

@@ -25,8 +25,6 @@ from diagnose.reason.plan import bounded
 NOT_HERE = "More than a report replays by itself; `diagnose whatif` does."
 NOTHING = 0.0005  # of the step: less is not seen in a figure with tenths of a per cent
 NEXT_TO_NOTHING = 0.01  # of its bound: a step that wins less does not do what it is in the plan for
-# of what launching takes: fewer launches win no more (fixtures/capture: 272 of 1,132 ms where that took 210 of 1,383 profiled)
-LAUNCHING = 1.5
 FAR_BELOW = 0.5  # of its bound: a step that wins less says what becomes of the time, where that can be told
 
 
@@ -253,7 +251,8 @@ def _with_forecast(
         found = replace(found, displaced=_displaced(replays, chosen, [*chosen, question]))
     best = max(wins, low - found.low_ns)
     limit = launch_limit(replays.graph, question.changes)
-    most = None if limit is None else round(limit * LAUNCHING * replays.stretch / len(replays.now.lengths))
+    left_out = 1 + max(replays.rules.margin.of_saving[one.transformation] for one in question.changes)
+    most = None if limit is None else round(limit * left_out * replays.stretch / len(replays.now.lengths))
     return _fitted(replace(step, forecast=found), round(best * replays.stretch), most, round(found.now_ns * replays.stretch))
 
 
