@@ -26,7 +26,18 @@ from diagnose.measure.waits.host_costs import long_gaps
 from diagnose.measure.waits.stalls import Stalls
 from diagnose.model.intervals import levels, merge, overlaps
 from diagnose.model.trace import Device, OpKind, Trace
-from diagnose.model.vocabulary import ATTENTION, CAST, ELEMENTWISE, EXPERT_GEMM, OPTIMIZER, ROUTER, UNFUSED_ATTENTION, VISION_ENCODER
+from diagnose.model.vocabulary import (
+    ATTENTION,
+    CAST,
+    DENSE_GEMM,
+    DISPATCH,
+    ELEMENTWISE,
+    EXPERT_GEMM,
+    OPTIMIZER,
+    ROUTER,
+    UNFUSED_ATTENTION,
+    VISION_ENCODER,
+)
 
 KEPT = 400  # rows of one device; our own choice: steps of training seldom run more names, and the rest has little work
 Role = pl.Enum(["compute", "transport", "packing", "copy"])
@@ -421,7 +432,7 @@ def step_counts(
     )
     chained = pointwise_chains(inside, pl.concat([traits[CAST], traits[UNFUSED_ATTENTION]]))
     hosted, gaps = host_counts(host, inside, windows), long_gaps(found, overhead)
-    table = per_window(windows, by_ops, _busy(inside, windows, traits), chained, hosted, gaps)
+    table = per_window(windows, by_ops, _busy(inside, windows, traits), chained, experts_one_by_one(inside), hosted, gaps)
     table = table.with_columns(pl.exclude("index", *_MAY_LACK).fill_null(0))
     share = synchronous_share(table)
     if share is not None and share >= SYNCHRONOUS_SHARE:
@@ -433,6 +444,35 @@ def synchronous_share(counts: pl.DataFrame) -> float | None:
     """Of the launches of kernels that are long enough to tell, the share that returned only after the kernel's end; None of few."""
     telling = int(counts["telling_launches"].sum())
     return int(counts["synchronous_launches"].sum()) / telling if telling >= TELLING else None
+
+
+SEVERAL_PRODUCTS = 4  # two experts that run one after the other have two each
+
+
+def experts_one_by_one(inside: pl.DataFrame) -> pl.DataFrame:
+    """index, experts_one_by_one_ns: time of stretches in which experts run one by one, on the device or the CPU, whichever takes longer.
+
+    A stretch goes from the first to the last product of an expert, with the packing around them; an exchange of tokens and what other
+    layers compute end it. `inside`: operations in the steps in order of start.
+    """
+    bucket, role = pl.col("bucket"), pl.col("role")
+    packs = (bucket == DISPATCH) & (role == "packing")
+    others = bucket.is_in([ATTENTION, DENSE_GEMM, ROUTER, OPTIMIZER]) | ((bucket == DISPATCH) & (role == "transport"))
+    single = (bucket == EXPERT_GEMM) & (pl.col("operation") == "gemm")
+    stretches = (
+        inside.select(
+            "index", "start", "end", "call_start", "issued", others.cum_sum().alias("stretch"), single=single, theirs=single | packs
+        )
+        .filter("theirs")
+        .group_by("index", "stretch")
+        .agg(
+            pl.col("single").sum(),
+            (pl.col("end").max() - pl.col("start").min()).alias("device"),
+            (pl.col("issued").max() - pl.col("call_start").min()).alias("host"),
+        )
+    )
+    longer = pl.max_horizontal("device", "host").sum().alias("experts_one_by_one_ns")
+    return stretches.filter(pl.col("single") >= SEVERAL_PRODUCTS).group_by("index").agg(longer)
 
 
 def pointwise_chains(inside: pl.DataFrame, claimed: pl.Series) -> pl.DataFrame:

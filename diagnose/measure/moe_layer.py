@@ -22,6 +22,7 @@ from typing import Any
 import polars as pl
 
 from diagnose.document.device import LayerPart, LayerPass
+from diagnose.measure.buckets.line import LOOP
 from diagnose.model.intervals import covered, merge, sweep
 from diagnose.model.vocabulary import DISPATCH, EXPERT_GEMM, MOE_PARTS, ROUTER
 
@@ -50,7 +51,7 @@ def moe_layer(inside: pl.DataFrame, classes: pl.DataFrame) -> tuple[LayerPass, .
         .filter(pl.col("sort").is_not_null())
         .sort("index", "start", "end")
     )
-    if not (told["sort"] == _EXPERTS).any():
+    if not (told["sort"] == _EXPERTS).any() or (classes["rule"] == LOOP).any():  # the turns of a loop look like passes
         return ()
     # An exchange is often launched outside of what tells phases: it goes with what ran before it.
     phase = pl.col("phase").cast(pl.String)

@@ -99,7 +99,8 @@ def conclude(
     context = make_context(facts, job, knowledge.rulebook)
     platform = context.values.get("platform")
     speed = efficiency(known, read, facts, knowledge.rulebook, platform=platform if isinstance(platform, str) else None)
-    plan = plan_of(findings, said, shown.mean_step_ns)
+    single = [rule.id for rule in knowledge.rulebook.rules.values() if rule.one_change]
+    plan = plan_of(findings, said, shown.mean_step_ns, single)
     return Diagnosis(
         schema=SCHEMA,
         tool=Tool(name="diagnose", version=__version__, rules_sha256=knowledge.rulebook.sha256),

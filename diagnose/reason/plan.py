@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from msgspec import structs
@@ -34,8 +34,8 @@ def of_numerics(findings: Iterable[Finding]) -> frozenset[str]:
     return frozenset(fix.id for finding in findings for fix in finding.fixes if fix.numerics)
 
 
-def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) -> tuple[PlanStep, ...]:
-    """The steps in order.
+def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None, one_change: Collection[str] = ()) -> tuple[PlanStep, ...]:
+    """The steps in order. `one_change`: findings whose bound is all that one change wins, on whichever wall.
 
     What the verdict names as the cause first, then the findings as they stand, each followed by what could be had instead.
 
@@ -52,6 +52,7 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) 
     ordered = _sure_first(sorted(worth, key=lambda one: (one.id != cause, _first_phase(one) == _LOOKING and (one.bound_ns or 0) < most)))
     steps: list[PlanStep] = []
     answers: dict[str, dict[str, int]] = {}  # of each fix, by wall, the bound of the first finding there that it answers
+    whole: dict[str, int] = {}  # the same of fixes whose bound on one wall counts the others
     answered = 0
     for finding in ordered:
         if answered == MOST_STEPS:
@@ -64,6 +65,8 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) 
             sure = open_
         if any(fix.id in taken for fix in sure[:1]):
             answers[sure[0].id].setdefault(finding.wall, finding.bound_ns or 0)
+            if finding.id in one_change:
+                whole[sure[0].id] = max(whole.get(sure[0].id, 0), finding.bound_ns or 0)
             continue
         new = [
             fix
@@ -79,7 +82,7 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None) 
         else:
             continue
         answered += 1
-    steps = [_on_all_walls(step, answers.get(step.fix or "", {}), step_ns) for step in steps]
+    steps = [_on_all_walls(step, answers.get(step.fix or "", {}), whole.get(step.fix or ""), step_ns) for step in steps]
     return tuple(structs.replace(step, exclusive_with=tuple(_exclusive(step, steps))) for step in steps)
 
 
@@ -122,9 +125,11 @@ def _step(fix: Fix, finding: Finding, instead_of: str | None, step_ns: int | Non
     return bounded(step, fix.reach_ns or 0, step_ns) if part and step_ns is not None else step
 
 
-def _on_all_walls(step: PlanStep, bounds: Mapping[str, int], step_ns: int | None) -> PlanStep:
-    """A step whose fix is the answer on several walls can win on each; what it answers twice on one may be the same time."""
-    return step if len(bounds) < 2 or step_ns is None else bounded(step, min(sum(bounds.values()), step_ns), step_ns)
+def _on_all_walls(step: PlanStep, bounds: Mapping[str, int], whole: int | None, step_ns: int | None) -> PlanStep:
+    """A step whose fix is the answer on several walls can win on each, unless `whole` is all that it wins; twice on one may be the same."""
+    if len(bounds) < 2 or step_ns is None:
+        return step
+    return bounded(step, min(sum(bounds.values()) if whole is None else max(whole, step.bound_ns or 0), step_ns), step_ns)
 
 
 def bounded(step: PlanStep, bound_ns: int, step_ns: int) -> PlanStep:

@@ -5,7 +5,8 @@ import pytest
 
 from diagnose.measure.moe_layer import moe_layer
 
-CLASSES = pl.DataFrame({"class_id": [0, 1], "kind": [None, "data"]}, schema={"class_id": pl.UInt16, "kind": pl.String})
+KINDS = {"class_id": pl.UInt16, "kind": pl.String, "rule": pl.String}
+CLASSES = pl.DataFrame({"class_id": [0, 1], "kind": [None, "data"], "rule": ["experts", "nccl"]}, schema=KINDS)
 LETTERS = {
     "r": ("router", "compute"),
     "p": ("dispatch", "packing"),

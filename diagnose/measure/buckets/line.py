@@ -19,12 +19,13 @@ from diagnose.model.vocabulary import ATTENTION, COMM_KINDS, DENSE_GEMM, DISPATC
 
 EDGE = 255  # in place of a sign: nothing more in that direction
 GENERIC = ("elementwise", "layout", "reduce", "sort", "gather", "softmax", "random", "router", "copy", "tail")
+LOOP = "experts_in_a_loop"
 _RULES = (
     "between_gate_and_permutation", "products_after_the_selection_s_backward", "kernel_of_the_known_gates", "between_return_and_gate",
     "around_the_experts", "between_permutation_and_return", "on_the_experts_streams", "between_router_exchange_and_experts",
     "collective_by_stream_and_neighbours", "beside_the_optimizer", "unlike_the_decoder", "unlike_the_decoder_in_backward",
     "behind_the_decoder_s_backward", "outside_the_decoder_s_ranges", "tail_of_the_product_before",
-    "softmax_between_products",
+    "softmax_between_products", LOOP,
 )  # fmt: skip
 PHASES = {
     "unlike_the_decoder": "forward",

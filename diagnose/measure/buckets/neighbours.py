@@ -19,6 +19,10 @@ same kernel as gates that are known, with the result in single precision that ga
 * *majority*: its stream holds nothing but products, and where those are decided or can be placed on the device (just after tokens arrived,
   or next to an activation between the way out and the way back) they are the experts'.
 
+Where nothing rearranges tokens for all experts at once, a program may loop over them: rows are selected, multiplied, activated, multiplied,
+and added up where they came from, for one expert after another with nothing between that never runs there. Such turns are the experts' in
+the forward pass behind a selection (top-k), and in backward where a forward pass has them.
+
 A product that an operator calls a plain linear layer is an expert's only where several activations stand between the way out and the way
 back, each for one expert, and nothing there, nor on another stream, is known to be the experts' already (where ranges tell forward
 alone, backward's are found so).
@@ -68,6 +72,7 @@ from diagnose.measure.buckets.line import (
     BREAKS,
     EDGE,
     EXPERT_SIDE,
+    LOOP,
     Line,
     Sign,
     after,
@@ -181,6 +186,61 @@ def between_products(line: Line) -> pl.DataFrame:
     known = is_sign("sign", Sign.PRODUCT) | (is_sign("sign", Sign.LINEAR) & alone & ~pl.col("elsewhere"))
     inside = inside.join(lanes, on="lane", how="left", maintain_order="left").filter(known & (pl.col("own") | ~pl.col("any")))
     return decisions(line, inside, EXPERT_GEMM, "between_permutation_and_return", sign=Sign.EXPERT)
+
+
+def loops(line: Line) -> pl.DataFrame:
+    """Products of experts that run one after the other, each on rows that are selected for it, and what selects and adds up these rows."""
+    if not (line.facts["selects"].any() and line.has(Sign.PRODUCT, Sign.LINEAR)):
+        return nothing()
+    multiplies = is_sign("sign", Sign.PRODUCT, Sign.LINEAR, Sign.EXPERT)
+    computes = multiplies | is_sign("sign", Sign.ACTIVATION)
+    stops = pl.col("first") | pl.col("selects") | ~(computes | is_sign("sign", Sign.NONE))
+    rows = line.known(line.rows, "selects", "moves", "operation", "adds").with_columns(
+        stops.cum_sum().alias("stretch"),
+        multiplies.alias("multiplies"),
+        computes.alias("computes"),
+        pl.col("moves") & pl.col("operation").is_in(["gather", "sort"]) & ~stops,
+    )
+    gathers = pl.col("moves") & (pl.col("operation") == "gather")
+    rows = rows.filter(pl.col("computes") | pl.col("moves") | stops).with_columns(
+        (gathers & ~pl.col("adds")).alias("out"),
+        (gathers & pl.col("adds")).alias("back"),
+        pl.struct("stretch", "computes").rle_id().alias("run"),
+    )
+    runs = _turns(rows)
+    placed = rows.join(runs.select("run", "turn", "before", "behind"), on="run", how="inner", maintain_order="left")
+    from_out = pl.col("out").cum_sum().over("run") == pl.col("out").sum().over("run")
+    until_back = pl.col("back").cum_sum().over("run") <= pl.col("back").cast(pl.UInt32)
+    near = pl.col("moves") & (pl.col("before") | pl.col("behind"))
+    near &= (pl.col("behind") | from_out) & (pl.col("before") | until_back)
+    products = placed.filter(pl.col("turn") & is_sign("sign", Sign.PRODUCT, Sign.LINEAR))
+    made = (
+        decisions(line, products, EXPERT_GEMM, LOOP, sign=Sign.EXPERT),
+        decisions(line, placed.filter(near), DISPATCH, LOOP, sign=Sign.NONE),
+    )
+    return pl.concat(made)
+
+
+def _turns(rows: pl.DataFrame) -> pl.DataFrame:
+    """The runs of `rows` in loops over experts: run, whether it is an expert's turn, whether the next (before) or the last (behind) is.
+
+    A turn: products with an activation between, rows brought out before it, and rows added up behind it.
+    """
+    kinds = pl.col("multiplies")
+    runs = rows.group_by("run", maintain_order=True).agg(
+        pl.col("stretch", "lane").first(),
+        pl.col("selects", "out", "back").any(),
+        (kinds.first() & kinds.last() & pl.col("computes").first() & ~kinds.all()).alias("expert"),
+    )
+
+    def near(column: str, far: int) -> pl.Expr:
+        return pl.col(column).shift(far, fill_value=False).over("stretch")
+
+    runs = runs.with_columns((pl.col("expert") & near("out", 1) & near("back", -1)).alias("turn"))
+    runs = runs.with_columns(near("turn", -1).alias("before"), near("turn", 1).alias("behind"))
+    looped = runs.filter((pl.col("turn").sum() >= SEVERAL).over("stretch"))
+    ahead = looped.filter(pl.col("selects").any().over("stretch")).select("lane").unique()
+    return looped.join(ahead, on="lane", how="semi", maintain_order="left")
 
 
 def _arrivals(line: Line, rows: pl.DataFrame, group: str) -> pl.DataFrame:
@@ -299,10 +359,9 @@ def _movable(line: Line) -> pl.DataFrame:
 
 def around_experts(line: Line) -> pl.DataFrame:
     """Generic kernels that bring tokens into the experts' order and back where nothing carries them: all experts are on this device."""
-    if not line.facts["moves"].any() or line.has(*_EXCHANGES) or not (line.has(Sign.EXPERT) or line.facts["selects"].any()):
+    if not line.facts["moves"].any() or line.has(*_EXCHANGES) or not line.has(Sign.EXPERT):
         return nothing()
-    rows = _around(_movable(line))
-    found = _beside_experts(rows) if line.has(Sign.EXPERT) else _one_by_one(rows)
+    found = _beside_experts(_around(_movable(line)))
     return decisions(line, found.filter("moves", _QUIET), DISPATCH, "around_the_experts", sign=pl.col("sign"))
 
 
@@ -314,28 +373,6 @@ def _beside_experts(rows: pl.DataFrame) -> pl.DataFrame:
     gathers, adds = pl.col("operation") == "gather", pl.col("adds")
     sign = pl.when(out & gathers & ~adds).then(pl.lit(int(Sign.OPEN))).when(back & adds).then(pl.lit(int(Sign.CLOSE)))
     return rows.filter(out | back).with_columns(sign.otherwise(int(Sign.PACKING)).alias("sign"))
-
-
-def _one_by_one(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows that are taken, multiplied, activated and added up again, several times: experts in a loop; and what sorts in front of each."""
-    moves, products = pl.col("moves"), (Sign.PRODUCT, Sign.LINEAR)
-    out = moves & pl.col("rows") & ~pl.col("adds") & is_sign("next", *products)
-    rows = _around(rows.with_columns(pl.when(out).then(int(Sign.OPEN)).otherwise("sign").cast(pl.UInt8).alias("sign")))
-    back = moves & pl.col("adds") & is_sign("previous", *products, Sign.ACTIVATION)
-    rows = rows.with_columns(pl.when(back).then(int(Sign.CLOSE)).otherwise("sign").cast(pl.UInt8).alias("sign"))
-    edge = pl.when(is_sign("sign", Sign.OPEN, Sign.CLOSE, *BREAKS)).then("sign")
-    rows = rows.with_columns(
-        before(edge, "place").alias("begun"), after(edge, "place").alias("ending"), edge.is_not_null().cum_sum().alias("window")
-    )
-    acts = is_sign("sign", Sign.ACTIVATION).any().over("window")  # in the window that an edge begins
-    opens = is_sign("sign", Sign.OPEN) & is_sign("ending", Sign.CLOSE) & acts
-    closes = is_sign("sign", Sign.CLOSE) & is_sign("begun", Sign.OPEN)
-    ways = rows.with_columns(pl.when(opens | closes | ~moves).then("sign").otherwise(int(Sign.NONE)).cast(pl.UInt8).alias("sign"))
-    if ways.select((is_sign("sign", Sign.OPEN)).sum()).item() < SEVERAL:
-        return ways.clear()
-    sorts = moves & (pl.col("operation") == "sort") & is_sign("next", Sign.OPEN)
-    told = _around(ways).with_columns(pl.when(sorts).then(int(Sign.PACKING)).otherwise("sign").cast(pl.UInt8).alias("sign"))
-    return told.filter(pl.col("sign") != int(Sign.NONE))
 
 
 def packing(line: Line) -> pl.DataFrame:
@@ -624,6 +661,7 @@ def neighbours(
         return pl.DataFrame(schema={"row": pl.UInt32, "choice": pl.UInt16})
     known = pl.lit(value=True) if launched is None else launched
     line = line_of(ops.with_columns(known.alias("launched")), case, facts, taxonomy.buckets)
+    line = line.decided(loops(line))
     line = line.decided(around_experts(line))
     routed = router_runs(line)
     line = line.decided(routed)

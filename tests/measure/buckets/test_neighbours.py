@@ -79,6 +79,13 @@ UNFUSED = [*[NORM, FUSED, SORT, SORT, SELECT, (SENDRECV, 20), CAT, GROUPED], *[C
 SENT = "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*)"
 RETURNED = "void deep_ep::intranode::combine<__nv_bfloat16, 8, 768, 4096>(int*)"
 SORTED_AFTER = [NORM, FUSED, (SENT, 20), SORT, SELECT, GEMM, SWIGLU, GEMM, SCATTER, (RETURNED, 20), SELECT, NORM, GEMM, FLASH]
+INDEX_ADD = "void at::native::indexFuncLargeIndex<c10::BFloat16, long, unsigned int, 2, 2, -2, true, at::native::ReduceAdd>(int)"
+INDEX_PUT = "void at::native::indexing_backward_kernel<c10::BFloat16, 4>(long const*)"
+INDEX = "void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<int>>(long)"
+TOP = "void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(int)"
+FORWARD_TURN = [SORT, SELECT, GEMM, SWIGLU, GEMM, INDEX, ADD, INDEX_ADD]
+BACKWARD_TURN = [SELECT, SORT, INDEX_PUT, GEMM, GEMM, ADD, SWIGLU, CAT, GEMM, GEMM, SORT, INDEX_PUT]
+LOOP_LAYER = [FLASH, GEMM, TOP, *FORWARD_TURN * 3, FLASH, *BACKWARD_TURN * 3, GEMM, FLASH]
 Steps = list[str | tuple[str, int]]
 
 # Kernels one after the other; the bucket, and by what evidence, of those at these places.
@@ -198,6 +205,54 @@ def test_what_kernels_learn_from_those_around_them(
 ) -> None:
     found = run(taxonomy, *steps)
     assert {places: {found[at] for at in places} for places in expected} == {places: {told} for places, told in expected.items()}
+
+
+def test_a_loop_over_experts_is_told_by_the_turns_that_follow_each_other(taxonomy: Taxonomy) -> None:
+    found = run(taxonomy, *LOOP_LAYER)
+    products = [told for told, name in zip(found, LOOP_LAYER, strict=True) if name == GEMM]
+    assert products == [("dense_gemm", NAME), *[("expert_gemm", NEAR)] * (3 * 2 + 3 * 4), ("dense_gemm", NAME)]
+    packed = {name for (bucket, _), name in zip(found, LOOP_LAYER, strict=True) if bucket == "dispatch"}
+    assert packed == {SORT, SELECT, INDEX, INDEX_ADD, INDEX_PUT}
+
+
+DENSE_LAYER = [FLASH, GEMM, ADD, GEMM, SWIGLU, GEMM, ADD]
+
+
+@for_each(
+    "steps",
+    [FLASH, TOP, *[GEMM, SWIGLU, GEMM] * 8, FLASH],  # small layers without any rows selected
+    [FLASH, TOP, *FORWARD_TURN, FLASH],  # one turn: rows that are selected for one layer
+    [FLASH, *FORWARD_TURN * 4, FLASH],  # message passing: no selection of experts before
+    [FLASH, TOP, *[SELECT, GEMM, GEMM, INDEX_ADD] * 4, FLASH],  # adapters of LoRA on rows of one length: no activation between
+    [FLASH, TOP, *[*FORWARD_TURN, FLASH] * 4],  # one for each layer
+    [TOP, SELECT, *DENSE_LAYER * 3, INDEX_ADD],
+    [FLASH, TOP, *[SELECT, GEMM, SWIGLU, GEMM, INDEX] * 4, FLASH],  # nothing is added up
+)
+def test_other_layers_with_small_products_are_no_loop_over_experts(taxonomy: Taxonomy, steps: Steps) -> None:
+    assert {bucket for bucket, _ in run(taxonomy, *steps)}.isdisjoint({"expert_gemm", "dispatch"})
+
+
+def test_a_shared_expert_behind_the_loop_stays_dense(taxonomy: Taxonomy) -> None:
+    names = [
+        FLASH,
+        TOP,
+        *FORWARD_TURN * 3,
+        GEMM,
+        SWIGLU,
+        GEMM,
+        ADD,
+        FLASH,
+        GEMM,
+        SWIGLU,
+        GEMM,
+        *BACKWARD_TURN * 3,
+        GEMM,
+        SWIGLU,
+        GEMM,
+        FLASH,
+    ]
+    products = [bucket for (bucket, _), name in zip(run(taxonomy, *names), names, strict=True) if name == GEMM]
+    assert products == [*["expert_gemm"] * 6, *["dense_gemm"] * 4, *["expert_gemm"] * 12, *["dense_gemm"] * 2]
 
 
 def buckets(taxonomy: Taxonomy, *steps: str | tuple[str, int]) -> list[str]:

@@ -1,0 +1,50 @@
+"""How long experts take that run one after the other."""
+
+import polars as pl
+
+from diagnose.measure.kernels import experts_one_by_one
+
+BUCKETS = ["attention", "dense_gemm", "dispatch", "expert_gemm", "elementwise"]
+Row = tuple[str, str, int, int]  # bucket, role, start, end
+
+
+def taken(*rows: Row, late: int = 5, operation: str = "gemm") -> list[int]:
+    """Time by step of operations that are launched `late` before they start, by a call that takes 1."""
+    frame = pl.DataFrame(
+        {
+            "index": [0] * len(rows),
+            "bucket": [bucket for bucket, *_ in rows],
+            "role": [role for _, role, *_ in rows],
+            "operation": [operation if bucket == "expert_gemm" else "other" for bucket, *_ in rows],
+            "start": [start for *_, start, _ in rows],
+            "end": [end for *_, end in rows],
+            "call_start": [start - late * (place + 1) for place, (*_, start, _) in enumerate(rows)],
+            "issued": [start - late * (place + 1) + 1 for place, (*_, start, _) in enumerate(rows)],
+        },
+        schema_overrides={"bucket": pl.Enum(BUCKETS)},
+    )
+    return experts_one_by_one(frame)["experts_one_by_one_ns"].to_list()
+
+
+def product(start: int) -> Row:
+    return "expert_gemm", "compute", start, start + 10
+
+
+PACK: Row = ("dispatch", "packing", 100, 110)
+TURNS = [product(at) for at in (120, 150, 200, 230)]
+
+
+def test_a_stretch_goes_from_the_first_packing_to_the_last_product_waiting_and_all_else_between_included() -> None:
+    between: Row = ("elementwise", "compute", 170, 190)
+    assert taken(("attention", "compute", 0, 90), PACK, *TURNS[:2], between, *TURNS[2:], ("dense_gemm", "compute", 300, 400)) == [140]
+
+
+def test_what_other_layers_compute_and_exchanges_end_it_and_one_expert_is_no_stretch() -> None:
+    assert taken(*TURNS[:2], ("dense_gemm", "compute", 180, 190), *TURNS[2:]) == []
+    assert taken(*TURNS[:2], ("dispatch", "transport", 180, 190), *TURNS[2:]) == []
+    assert taken(PACK, *TURNS, ("dispatch", "transport", 300, 390), ("dispatch", "packing", 400, 410)) == [140]
+    assert taken(PACK, *TURNS, operation="grouped_gemm") == []
+
+
+def test_a_cpu_that_takes_longer_than_the_device_counts() -> None:
+    assert taken(*TURNS, late=-20) == [110 + 3 * 20 + 1]
