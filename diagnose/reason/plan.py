@@ -76,7 +76,9 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None, 
         if new:
             made = [_step(fix, finding, None if place == 0 else new[0].id, step_ns) for place, fix in enumerate(new)]
             steps += made
-            answers |= {fix.id: {finding.wall: step.bound_ns or 0} for fix, step in zip(new, made, strict=True)}
+            won = {fix.id: step.bound_ns or 0 for fix, step in zip(new, made, strict=True)}
+            answers |= {key: {finding.wall: bound} for key, bound in won.items()}
+            whole |= won if finding.id in one_change else {}
         elif not finding.fixes and finding.check and (finding.id == cause or finding.severity == "high"):
             steps.append(_look(finding))
         else:

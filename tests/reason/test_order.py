@@ -211,16 +211,17 @@ def test_a_fix_that_is_about_a_part_of_the_finding_promises_no_more(gathered: in
     assert steps["COM-10"].speedup_ceiling == pytest.approx(100_000_000 / (100_000_000 - reduction))
 
 
-def test_experts_one_by_one_win_their_own_time_however_many_findings_ask_for_groups() -> None:
+@pytest.mark.parametrize(("busy", "first"), [(1_000_000, "host-launch-starved"), (35_000_000, "compute-ungrouped-experts")])
+def test_experts_one_by_one_win_their_own_time_however_many_findings_ask_for_groups(busy: int, first: str) -> None:
     """Late launches are a finding of the CPU, the experts one that counts their launches: together they are no more."""
     single: dict[str, FactValue] = {"expert_gemm_grouped_share": 0.0, "expert_gemm_kernels_per_step": 500, "expert_gemm_median_ns": 30_000}
-    given = facts(**HOST, **single, launch_calls_per_step=1000, experts_one_by_one_ns=45_000_000)
+    given = facts(**HOST, **single, expert_gemm_busy_ns=busy, launch_calls_per_step=1000, experts_one_by_one_ns=45_000_000)
     walls = bounds(given, BOOK)
     found, _ = find(given, job=job(model__moe_grouped_gemm=False), rulebook=BOOK, walls=walls)
     said = verdict(walls, given, BOOK, findings=found)
     alone = [rule.id for rule in BOOK.rules.values() if rule.one_change]
     step = next(one for one in plan_of(found, said, 100_000_000, alone) if one.fix == "CMP-01")
-    assert (step.finding, step.bound_ns) == ("host-launch-starved", 45_000_000)
+    assert (step.finding, step.bound_ns) == (first, 45_000_000)
 
 
 def test_where_reductions_are_overlapped_already_a_gather_s_overlap_wins_the_gathers() -> None:
