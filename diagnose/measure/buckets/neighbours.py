@@ -197,6 +197,7 @@ def loops(line: Line) -> pl.DataFrame:
     stops = pl.col("first") | pl.col("selects") | ~(computes | is_sign("sign", Sign.NONE))
     rows = line.known(line.rows, "selects", "moves", "operation", "adds").with_columns(
         stops.cum_sum().alias("stretch"),
+        pl.col("selects") | is_sign("sign", Sign.ROUTER),
         multiplies.alias("multiplies"),
         computes.alias("computes"),
         pl.col("moves") & pl.col("operation").is_in(["gather", "sort"]) & ~stops,
