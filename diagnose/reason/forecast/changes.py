@@ -188,7 +188,9 @@ def _unlaunched(graph: Graph, gone: pl.Series) -> pl.Series:
 
 
 def _unawaited(graph: Graph, gone: pl.Series) -> pl.Series:
-    """Calls that waited for nothing but the operations `gone`."""
+    """Calls that waited for nothing but the operations `gone`; none where these are copies alone, whose waiting has changes of its own."""
+    if not (gone & selected(graph, "copy IS NULL")).any():
+        return gone & ~gone
     awaited = graph.edges.filter(pl.col("kind") == "awaited")
     awaited = awaited.with_columns(at_end(awaited, gone, "src").alias("gone"))
     return numbered(graph, awaited.group_by("dst").agg(pl.col("gone").all()).filter("gone")["dst"])
