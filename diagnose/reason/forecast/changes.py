@@ -188,9 +188,7 @@ def _unlaunched(graph: Graph, gone: pl.Series) -> pl.Series:
 
 
 def _unawaited(graph: Graph, gone: pl.Series) -> pl.Series:
-    """Calls that waited for nothing but the operations `gone`; none where these are copies alone, whose waiting has changes of its own."""
-    if not (gone & selected(graph, "copy IS NULL")).any():
-        return gone & ~gone
+    """Calls that waited for nothing but the operations `gone`."""
     awaited = graph.edges.filter(pl.col("kind") == "awaited")
     awaited = awaited.with_columns(at_end(awaited, gone, "src").alias("gone"))
     return numbered(graph, awaited.group_by("dst").agg(pl.col("gone").all()).filter("gone")["dst"])
@@ -223,11 +221,18 @@ def _scaled(graph: Graph, mask: pl.Series, by: float) -> Graph:
 
 
 def _remove(graph: Graph, change: Change, _: End) -> Graph:
-    """The operations cost nothing; with `with_host` they aren't launched either, nor waited for."""
+    """The operations cost nothing; with `with_host` they aren't launched either, nor waited for.
+
+    Where copies alone are removed, the waiting for them has changes of its own.
+    """
     if change.wall is not None:
         return without_wall(graph, change.wall)
     gone = selected(graph, change.select)
-    return _without_cost(graph, gone | _unlaunched(graph, gone) | _unawaited(graph, gone) if change.with_host else gone)
+    if not change.with_host:
+        return _without_cost(graph, gone)
+    lost = gone | _unlaunched(graph, gone)
+    copies_alone = not (gone & selected(graph, "copy IS NULL")).any()
+    return _without_cost(graph, lost if copies_alone else lost | _unawaited(graph, gone))
 
 
 def _scale(graph: Graph, change: Change, end: End) -> Graph:
