@@ -6,14 +6,12 @@ from collections.abc import Mapping
 
 from diagnose.job.formats import (
     accelerate,
-    arguments,
     deepspeed,
     hugging_face,
     hydra,
     megatron_bridge,
     megatron_deepspeed,
     megatron_lm,
-    nemo,
     overrides,
     plain,
     recipe,
@@ -30,8 +28,6 @@ READERS: Mapping[str, Reader] = {
         verl_fsdp,
         verl_sft,
         hydra,
-        nemo,
-        arguments,
         overrides,
         recipe,
         deepspeed,
