@@ -60,6 +60,7 @@ class Verbs(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Insert the default verb."""
         ctx.meta[QUIET] = any(map(_QUIET.match, takewhile(lambda word: word != "--", args)))
+        ctx.meta["diagnose.arguments"] = tuple(args)
         own = {*self.commands, "--help", "-h", "--version"}
         if args and args[0] not in own:
             _refuse_mistyped(args[0], self.commands)
@@ -148,6 +149,7 @@ for verb in (
     patch.patch,
     render.render,
     explain.explain,
+    explain.list_rules,
     kernel.kernel,
     recipe_path.recipe_path,
 ):

@@ -1,4 +1,4 @@
-"""`diagnose explain`: what the program knows."""
+"""`diagnose explain` and `diagnose rules`: what the program knows."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ class Explaining(Group):
 
     rules: tuple[Path, ...] = rules_option("rules")
     format: str = format_option("explanation")
+
+
+class Listing(Explaining):
+    """What is listed, and how."""
+
+    format: str = format_option("rules")
 
 
 @click.command()
@@ -35,4 +41,14 @@ def explain(id_: str, diagnosis: Path | None, explaining: Explaining) -> int:
     taxonomy = load_taxonomy(extra=own_bucket_files(explaining.rules))
     document = None if diagnosis is None else read_diagnosis(diagnosis)
     print_document(Explanation(name=id_, book=load_rulebook(explaining.rules), taxonomy=taxonomy, diagnosis=document), explaining.format)
+    return 0
+
+
+@click.command("rules")
+@takes(listing=Listing)
+def list_rules(listing: Listing) -> int:
+    """List all rules and fixes."""
+    from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
+
+    print_document(load_rulebook(listing.rules), listing.format)
     return 0

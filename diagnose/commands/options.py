@@ -31,8 +31,8 @@ PATH = click.Path(path_type=Path)
 USUAL, CHANGE, SEARCH, SUBJECT, GATE, NOISE, COMMAND, CAPTURE = (
     "Usual", "The change", "The search", "What is compared", "The gate", "Noise", "The command", "The capture",
 )  # fmt: skip
-JOB, READING, OUTPUT = "Job file", "Reading traces", "Output"
-PANELS = (USUAL, CHANGE, SEARCH, SUBJECT, GATE, NOISE, COMMAND, CAPTURE, JOB, READING, OUTPUT)
+JOB, READING, OUTPUT, FAULT = "Job file", "Reading traces", "Output", "Report of a fault"
+PANELS = (USUAL, CHANGE, SEARCH, SUBJECT, GATE, NOISE, COMMAND, CAPTURE, JOB, READING, OUTPUT, FAULT)
 
 
 class PanelOption(click.Option):

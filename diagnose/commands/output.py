@@ -14,7 +14,7 @@ import click
 
 from diagnose.commands.options import LEVELS, Detail, Output
 from diagnose.errors import OutputError, UsageError
-from diagnose.render import Options, extensions_for, format_of, kind_of, section_names, write
+from diagnose.render import Options, extensions_for, format_of, kind_of, section_names, table_names, write
 
 if TYPE_CHECKING:
     from diagnose.document.diagnosis import Diagnosis
@@ -59,6 +59,29 @@ def check_outputs(output: Output, inputs: tuple[Path, ...] = (), *, kind: str = 
         check_target(path, force=output.force, inputs=inputs)
 
 
+def check_tables(output: Output, kind: str, sections: tuple[str, ...] = ()) -> None:
+    """Refuse CSV of which no table is named, or of one that this kind of document has not. Raises UsageError."""
+    for path in output.output:
+        if format_of(path, kind) == "csv":
+            _table(path, kind, sections)
+    if output.format == "csv" and sections and not output.quiet:
+        _table(None, kind, sections)
+
+
+def _table(path: Path | None, kind: str, sections: tuple[str, ...]) -> str:
+    """The table that a CSV file is named after, or the one of `--section`. Raises UsageError."""
+    names = table_names(kind)
+    given = [path.stem] if path is not None and path.stem in names else list(sections)
+    if len(given) == 1 and given[0] in names:
+        return given[0]
+    close = difflib.get_close_matches((given or ["" if path is None else path.stem])[0], names, n=1)
+    raise UsageError(
+        f"{'--format csv' if path is None else f'-o {path}'} is one table, and none is named.{f' Did you mean {close[0]}?' if close else ''}",
+        effect="Nothing was written.",
+        next_step=f"Call the file after it (-o findings.csv) or give --section NAME; the tables are {', '.join(names)}.",
+    )
+
+
 def write_document(
     document: Any, output: Output, *, config: Path | None = None, fail_on: Level | None = None, detail: Detail | None = None
 ) -> None:
@@ -66,7 +89,10 @@ def write_document(
     from diagnose.document.files import write_file  # noqa: PLC0415 - imports msgspec
 
     kind, sections = kind_of(document), () if detail is None else detail.sections
+    check_tables(output, kind, sections)
+    formats = [*(format_of(path, kind) or "" for path in output.output), output.format]
     parts = section_names(document) if sections else ()
+    also = table_names(kind) if "csv" in formats else ()
     options = Options(
         job_file="" if config is None else path_in_repository(config),
         fail_on=fail_on,
@@ -74,16 +100,19 @@ def write_document(
         sections=tuple(name for name in sections if name in parts),
         light=output.light,
     )
-    for path in output.output:
-        write_file(path, write(document, format_of(path, kind) or "", options), force=output.force)
+    for path, format_name in zip(output.output, formats, strict=False):
+        table = _table(path, kind, sections) if format_name == "csv" else ""
+        write_file(path, write(document, format_name, options._replace(table=table)), force=output.force)
     if output.format == "github":
         _summarise(document, options)
     if not output.quiet:
+        if output.format == "csv":
+            options = options._replace(table=_table(None, kind, sections) if sections else "")
         print_document(document, output.format, options._replace(width=width(), color=coloured(output.color)))
         if output.format == "text":
             for path in output.output:
                 say(f"wrote {path}")
-    _refuse_unknown([name for name in sections if name not in parts], parts)
+    _refuse_unknown([name for name in sections if name not in {*parts, *also}], parts)
 
 
 def _summarise(document: Any, options: Options) -> None:

@@ -1,4 +1,4 @@
-"""`diagnose patch`."""
+"""`diagnose patch`, and what `--patch` of the main command does after the diagnosis."""
 
 from __future__ import annotations
 
@@ -80,6 +80,14 @@ def patch(traces: tuple[str, ...], change: Change, reading: Reading, shown: Patc
     return 0
 
 
+def patched_job(config: Path, rules: tuple[Path, ...], document: Diagnosis, command: str | None = None) -> Patched:
+    """The job file at `config`, changed as the findings of `document` ask for. `rules`: the user's own beside those of the job file.
+
+    Raises DiagnoseError.
+    """
+    return apply(config, _rulebook(config, command, rules), document, command=command)
+
+
 def _rulebook(config: Path, command: str | None, rules: tuple[Path, ...]) -> Rulebook:
     """All rules: ours, those that the job file names, the user's own. Raises JobFileError, RuleFileError."""
     from diagnose.job.read import read_job  # noqa: PLC0415
@@ -138,6 +146,6 @@ def _named(fixes: tuple[str, ...], book: Rulebook) -> tuple[Wanted, ...]:
         raise UsageError(
             f"--fix {unknown[0]}: no fix and no check has this id.",
             effect="Nothing was changed.",
-            next_step="`diagnose explain fixes` lists all.",
+            next_step="`diagnose rules` lists all fixes.",
         )
     return tuple(Wanted(fixes=(known[fix.lower()],)) for fix in fixes)

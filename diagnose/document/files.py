@@ -124,6 +124,11 @@ def write_file(path: Path, text: str, *, force: bool) -> None:
         import gzip  # noqa: PLC0415
 
         data = gzip.compress(data, 6, mtime=0)
+    write_bytes(path, data, force=force)
+
+
+def write_bytes(path: Path, data: bytes, *, force: bool) -> None:
+    """Write `data` so that `path` is the old file or the new one, never a part. Raises OutputError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     told, effect = f"{path} could not be written", "A file that was there before is unchanged."
     with OutputError.where_refused(told, effect=effect, next_step="Make room or choose another -o."):

@@ -32,8 +32,12 @@ class Writable:
         """As a terminal of `width` columns shows it; `detail` 1: every finding too, 2: every table."""
         return self._written("text", width=width, detail=detail)
 
+    def to_csv(self, table: str) -> str:
+        """One list of the document, such as `findings` or `budget.per_step`. Raises KeyError for a table that it has not."""
+        return self._written("csv", table=table)
+
     def save(self, path: str | Path, *, force: bool = False) -> Path:
-        """Write a file whose extension names the format; an existing one only with `force`.
+        """Write a file whose extension names the format, a CSV file's name its table; an existing one only with `force`.
 
         Raises OutputError, UsageError.
         """
@@ -48,7 +52,12 @@ class Writable:
             raise UsageError(
                 f"The extension of {target} names no format.", effect="Nothing was written.", next_step=f"Use one of {extensions}."
             )
-        write_file(target, self._written(format_name), force=force)
+        tables = render.table_names(render.kind_of(self)) if format_name == "csv" else (target.stem,)
+        if target.stem not in tables:
+            raise UsageError(
+                f"{target.name} names no table.", effect="Nothing was written.", next_step=f"Call it {', '.join(tables)} (.csv)."
+            )
+        write_file(target, self._written(format_name, table=target.stem), force=force)
         return target
 
     def _written(self, format_name: str, **options: Any) -> str:

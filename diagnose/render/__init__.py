@@ -11,7 +11,7 @@ from pathlib import PurePath
 from diagnose.render.reports import KINDS, DocumentKind
 from diagnose.render.writers import Options, Writer, writers
 
-__all__ = ["Options", "extensions_for", "format_of", "formats_for", "kind_of", "section_names", "write"]
+__all__ = ["Options", "extensions_for", "format_of", "formats_for", "kind_of", "section_names", "table_names", "write"]
 
 WRITERS = writers()
 
@@ -50,7 +50,7 @@ def write(document: object, format_name: str, options: Options | None = None) ->
             return writer.write(_kind(kind).builder().report(document), shown)
         case "issues":
             return writer.write(_kind(kind).builder().issues(document, shown), shown)
-        case "timeline":
+        case "timeline" | "tables":
             return writer.write(document, shown)
         case "json" if _kind(kind).json == "builder":
             return writer.write(_kind(kind).builder().json(document), shown)
@@ -58,6 +58,13 @@ def write(document: object, format_name: str, options: Options | None = None) ->
             from diagnose.document.encoding import encode  # noqa: PLC0415 - only now, so that the command line starts quickly
 
             return writer.write(encode(document).decode(), shown)
+
+
+def table_names(kind: str) -> tuple[str, ...]:
+    """The names of the tables that a kind of document can be written as, one by one; none where it has none."""
+    from diagnose.render.writers.csv import tables_of  # noqa: PLC0415 - so that the command line starts quickly
+
+    return tables_of(_kind(kind).type) if _kind(kind).tables else ()
 
 
 def section_names(document: object) -> tuple[str, ...]:
@@ -73,5 +80,5 @@ def _kind(name: str) -> DocumentKind:
 def _suiting(kind: str) -> list[Writer]:
     """The writers whose input documents of this kind have."""
     offered = _kind(kind)
-    gives = {"report": True, "issues": offered.issues, "json": bool(offered.json), "timeline": offered.timeline}
+    gives = {"report": True, "issues": offered.issues, "json": bool(offered.json), "timeline": offered.timeline, "tables": offered.tables}
     return [writer for writer in WRITERS if gives[writer.takes]]

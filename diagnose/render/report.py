@@ -55,7 +55,7 @@ class Row(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True, dict=True):
-    """A titled table. `note` explains its terms; `empty` is said instead when it has no rows.
+    """A titled table. `note` explains its terms; `empty` is said instead when it has no rows; `copy` is a text to copy, below it.
 
     `whole`: its rows were chosen already, so that no writer cuts it. `listed`: the last cell of a row is sentences, which narrow media
     write below the others. `of`: how many things the rows tell of, where a row may tell of several. `shorter`: the same table for media
@@ -67,6 +67,7 @@ class Table(Struct, frozen=True, dict=True):
     rows: tuple[Row, ...]
     note: str = ""
     empty: str = "nothing to show"
+    copy: str = ""
     whole: bool = False
     listed: bool = False
     of: int | None = None

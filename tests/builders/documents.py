@@ -223,6 +223,7 @@ DOCUMENTS: Mapping[str, Sample] = {
     "fix": lambda: explanation("COM-06"),
     "bucket": lambda: explanation("router"),
     "facts": lambda: explanation("facts"),
+    "rules": load_rulebook,
 }
 _ALL = " ".join(hostile.PAYLOADS)
 HOSTILE: Mapping[str, Sample] = {

@@ -39,7 +39,7 @@ def report(document: object) -> Report:
     """One sentence."""
     return Report(title="Probe", heading="a probe", about="", blocks=(Block(content=Text(text="It was probed.")),))
 '''
-LINE = 'DocumentKind(name="kernels", type="KernelAnswers", module="kernels", json="builder"),\n'
+LINE = 'DocumentKind(name="rules", type="Rulebook", module="rules", json="builder"),\n'
 CALL = """
 from diagnose.render import formats_for, write
 class Probe: ...
@@ -65,6 +65,7 @@ def test_a_format_is_one_writer(program: ProgramCopy, tmp_path: Path) -> None:
         "baselines": ["baseline", "list", "--store", tmp_path / "none"],
         "explanation": ["explain", "router"],
         "kernels": ["kernel", "nccl_AllGather_RING"],
+        "rules": ["rules"],
     }
     files = {path: path.with_suffix(".probe") for path in saved.values()}
     said = program.runs(

@@ -1,4 +1,4 @@
-"""`diagnose check` and `diagnose patch`: exit codes, outputs, files."""
+"""`diagnose check`, `diagnose patch` and `--patch`: exit codes, outputs, files."""
 
 import json
 from pathlib import Path
@@ -6,9 +6,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import diagnose.pipeline
 from diagnose.cli import main
 from diagnose.document.job import CheckReport, PatchReport
 from tests.builders.cases import for_each
+from tests.builders.diagnosis import minimal
+from tests.builders.stand_in import StandIn
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "fixtures" / "jobs" / "qwen3_30b_a3b_alltoall_h100.yaml"
@@ -161,6 +164,7 @@ def test_a_launch_script_is_not_written(tmp_path: Path, capsys: pytest.CaptureFi
     (["patch", "--config", str(DEMO), "--fix", "COM-99"], "no fix and no check has this id"),
     (["patch", "--fix", "COM-06"], "--config"),
     (["patch", "--config", str(DEMO), "--fix", "COM-06", "-o", str(DEMO), "--force"], "is an input"),
+    (["x.json", "--patch", "new.yaml"], "Name it with --config"),
 )
 def test_wrong_usage_is_2(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
@@ -174,6 +178,21 @@ def test_an_existing_file_is_kept_without_force(tmp_path: Path, capsys: pytest.C
     assert "--force" in capsys.readouterr().err
     assert target.read_text() == "mine"
     assert main(["patch", "--config", str(DEMO), "--fix", "COM-06", "-o", str(target), "--force"]) == 0
+
+
+def test_the_main_command_patches_after_it_has_diagnosed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in = StandIn(minimal())
+    monkeypatch.setattr(diagnose.pipeline, "diagnose", stand_in)
+    target = tmp_path / "new.yaml"
+    assert main(["x.json", "--config", str(DEMO), "--patch", str(target)]) == 0
+    out, err = capsys.readouterr()
+    assert stand_in.options["config"] == DEMO
+    assert target.read_bytes() == DEMO.read_bytes(), "no finding asks for a change"
+    assert ": nothing to change. " in out
+    assert err == f"wrote {target}\n"
+    assert main(["x.json", "--config", str(DEMO), "--patch", str(target)]) == 2, "it exists now"
 
 
 # --- several changes of one key -----------------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ def test_help_shows_the_options_of_the_default_command_and_every_other_command(c
     main(["--help"])
     out = " ".join(capsys.readouterr().out.split())
     for word in (
-        "--config", "--fail-on", "--strict", "--output", "explain", "kernel", "render", "check", "patch", "130 interrupted",
+        "--config", "--fail-on", "--strict", "--output", "explain", "rules", "kernel", "render", "check", "patch", "130 interrupted",
     ):  # fmt: skip
         assert word in out
 
@@ -469,6 +469,15 @@ def test_kernel_reads_names_from_standard_input_and_gives_json_lines() -> None:
     assert [row["bucket"] for row in rows] == ["dispatch", "other"]
     assert rows[1]["name"] == "some_\x1b[31mkernel"
     assert b"\x1b" not in done.stdout
+
+
+def test_rules_lists_and_gives_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert main(["rules", "--format", "json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [rule["id"] for rule in data["rules"] if f"{rule['id']} " not in text or rule["name"] not in text] == []
+    assert all(fix["id"] in text for fix in data["fixes"])
 
 
 @pytest.mark.parametrize("name", ["host-launch-starved", "HOST-03", "step_ns", "negative_duration", "communication"])

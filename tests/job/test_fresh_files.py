@@ -35,13 +35,6 @@ TOOL = Tool(name="diagnose", version="0", rules_sha256=BOOK.sha256)
     ),
     ('{"traceEvents": [{"ph": "X", "name": "k"}], "displayTimeUnit": "ms"}', "PyTorch's profiler (a trace)"),
     ("apiVersion: v1\nkind: Pod\nspec:\n  containers: []\n", "Kubernetes"),
-    (
-        "exp_manager: {name: x}\ntrainer: {devices: 8, num_nodes: 4, precision: bf16}\nmodel: {micro_batch_size: 2, num_layers: 4}\n",
-        "NeMo 1",
-    ),
-    ("system: {tensor_model_parallel_size: 2, precision: {bf16: true}}\nmodel: {num_layers: 4}\n", "FlagScale"),
-    ("defaults: [{train: small}]\nexperiment: {runner: {nnodes: 2, nproc_per_node: 8}}\n", "FlagScale"),
-    ("modules:\n  pre_trainer:\n    framework: megatron\n    model: small.yaml\n    overrides: {seq_length: 4096}\n", "Primus"),
     ("from nemo.collections import llm\n\ndef recipe():\n    return llm.x()\n", "NeMo 2"),
     ("from olmo_core.train import TrainerConfig\n\ndef main():\n    return TrainerConfig()\n", "OLMo-core"),
     ("#!/bin/bash\nray job submit -- python3 -m openrlhf.cli.train_ppo_ray --zero_stage 3\n", "OpenRLHF"),
@@ -130,6 +123,62 @@ def test_sequence_parallelism_on_one_rank_does_not_fail_in_megatron_bridge() -> 
     assert [(one.id, one.group) for one in report.results] == [("sequence-parallel-without-tensor-parallel", "doubtful")]
 
 
+def test_a_configuration_of_nemo_1_is_read_in_its_own_words_and_assumes_nothing() -> None:
+    text = (
+        "trainer: {devices: 8, num_nodes: 4, precision: bf16-mixed, gradient_clip_val: 1.0}\nexp_manager: {name: x}\n"
+        "model:\n  micro_batch_size: 2\n  encoder_seq_length: 2048\n  tensor_model_parallel_size: 4\n  fp8: true\n  fp8_hybrid: true\n"
+        "  ffn_hidden_size: ${multiply:4, ${.hidden_size}}\n  activations_checkpoint_granularity: selective\n"
+    )
+    job = parse_job(text)
+    read = ("world_size", "bf16", "micro_batch_size", "seq_length", "tensor_model_parallel_size", "fp8", "recompute_granularity")
+    assert [job.get(name) for name in read] == [32, True, 2, 2048, 4, "hybrid", "selective"]
+    assert "ffn_hidden_size" in job.unresolved
+    assert not any(one.source == "default" for one in job.settings.values())
+    assert parse_job(text.replace("fp8: true", "fp8: false")).get("fp8") == "none"
+
+
+def test_flagscale_hands_each_value_on_as_the_argument_of_its_name() -> None:
+    text = (
+        "system:\n  tensor_model_parallel_size: 2\n  precision: {bf16: true}\n  checkpoint: {load: '${experiment.load}'}\n"
+        "model:\n  num_layers: 4\n  optimizer: {micro: 1}\n  no_rope_fusion: true\n  untie_embeddings_and_output_weights: false\ndata: {num_workers: 2}\n"
+    )
+    job = parse_job(text)
+    assert [job.get(name) for name in ("tensor_model_parallel_size", "bf16", "num_layers", "num_workers")] == [2, True, 4, 2]
+    assert (job.get("apply_rope_fusion"), "checkpoint_load" in job.unresolved, job.get("sequence_parallel")) == (False, True, None)
+
+
+PRIMUS = """modules:
+  pre_trainer:
+    framework: megatron
+    config: pre_trainer.yaml
+    model: ${PRIMUS_MODEL:small}.yaml
+    overrides:
+      seq_length: ${PRIMUS_SEQ_LENGTH:4096}
+      expert_model_parallel_size: ${PRIMUS_EP:8}
+      recompute_granularity: null
+      fp8: ${FP8}
+"""
+
+
+def test_an_experiment_of_primus_lies_on_the_model_that_it_names(tmp_path: Path) -> None:
+    models = tmp_path / "primus" / "configs" / "models" / "megatron"
+    models.mkdir(parents=True)
+    (models / "small.yaml").write_text("extends:\n  - base.yaml\nnum_layers: 8\nseq_length: 2048\n")
+    (models / "base.yaml").write_text("hidden_size: 64\nnum_layers: 2\n")
+    (tmp_path / "run.yaml").write_text(PRIMUS)
+    job = read_job(tmp_path / "run.yaml")
+    assert [job.get(name) for name in ("seq_length", "expert_model_parallel_size", "num_layers", "hidden_size")] == [4096, 8, 8, 64]
+    assert job.settings["seq_length"].line == 7
+    assert (job.settings["num_layers"].line, job.settings["num_layers"].place) == (None, "line 3 of small.yaml")
+    assert any("pre_trainer.yaml" in note for note in job.notes)
+    titan = parse_job(
+        PRIMUS.replace("framework: megatron", "framework: torchtitan").replace(
+            "      seq", "      parallelism: {tensor_parallel_degree: 4}\n      seq"
+        )
+    )
+    assert (titan.format, titan.get("tensor_model_parallel_size")) == ("torchtitan", 4)
+
+
 def test_the_roles_that_train_in_roll_and_areal_tell_their_sizes() -> None:
     roll = parse_job(
         "num_gpus_per_node: 8\nactor_train:\n  training_args: {per_device_train_batch_size: 1, gradient_accumulation_steps: 32}\n"
@@ -145,6 +194,22 @@ def test_the_roles_that_train_in_roll_and_areal_tell_their_sizes() -> None:
     folded = parse_job("actor: {backend: 'megatron:(attn:d1p6t1c1|ffn:d1p6t1e2)', path: x}\n")
     assert [folded.get(name) for name in ("world_size", "pipeline_model_parallel_size", "expert_model_parallel_size")] == [6, 6, 2]
     assert parse_job("actor: {backend: 'fsdp:d8', path: x}\n").get("tensor_model_parallel_size") is None
+
+
+def test_a_switch_of_1_is_on_and_a_false_one_gives_way_to_another_name_of_the_same_argument() -> None:
+    text = "system: {tensor_model_parallel_size: 2, sequence_parallel: 1, use_megatron_fsdp: true, use_custom_fsdp: false}\nmodel: {num_layers: 4}\n"
+    job = parse_job(text)
+    assert (job.get("sequence_parallel"), job.get("use_megatron_fsdp"), job.get("num_layers")) == (True, True, 4)
+
+
+def test_an_experiment_of_flagscale_is_read_with_the_training_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "small.yaml").write_text("system: {tensor_model_parallel_size: 2}\nmodel: {num_layers: 4}\n")
+    (tmp_path / "train.yaml").write_text(
+        "defaults:\n  - _self_\n  - train: small\nexperiment:\n  runner: {backend: torchrun, nnodes: 2, nproc_per_node: 8}\n"
+    )
+    job = read_job(tmp_path / "train.yaml")
+    assert [job.get(name) for name in ("tensor_model_parallel_size", "num_layers", "world_size")] == [2, 4, 16]
 
 
 def test_a_flag_of_none_says_nothing() -> None:
@@ -227,6 +292,18 @@ def test_of_two_names_of_torchtitans_compilation_the_newer_counts_for_the_other_
     assert parse_job("[training]\nseq_len = 2048\ncompile = false\n[compile]\nenable = true\n").get("torch_compile") is True
 
 
+def test_a_primus_experiment_on_megatron_bridge_is_read_as_arguments_of_its_recipe() -> None:
+    job = parse_job(
+        "modules:\n  post_trainer:\n    framework: megatron_bridge\n    config: sft_trainer.yaml\n    model: small.yaml\n    overrides:\n"
+        "      tensor_model_parallel_size: 2\n      seq_length: ${LENGTH:4096}\n      precision_config: bf16_mixed\n      packed_sequence: true\n"
+        "      peft: lora\nmodel: {moe_router_force_load_balancing: true}\n"
+    )
+    names = ("tensor_model_parallel_size", "seq_length", "bf16", "enable_offline_packing", "peft_type", "moe_router_force_load_balancing")
+    assert [job.get(name) for name in names] == [2, 4096, True, True, "lora", True]
+    assert job.get("use_distributed_optimizer") is None  # the recipe decides
+    assert any("small.yaml" in note for note in job.notes)
+
+
 def test_fp8_and_deepep_of_nemo_rl_count_only_where_they_are_on() -> None:
     text = "policy:\n  megatron_cfg:\n    enabled: true\n    tensor_model_parallel_size: 2\n    moe_enable_deepep: {deepep}\n    fp8_cfg: {{enabled: {on}, fp8: e4m3, fp8_recipe: blockwise, fp8_param: false}}\n"
     names = ("fp8", "fp8_recipe", "moe_flex_dispatcher_backend")
@@ -251,6 +328,10 @@ def test_gpt_neox_tells_its_layout_and_its_recompute_beside_deepspeed_s_own() ->
 def test_a_tag_of_a_program_of_its_own_is_named() -> None:
     with pytest.raises(JobFileError, match=r"holds !include in line 2, a tag that only its own program knows"):
         parse_job("model: {type: llama}\ndata: !include data/mix.yaml\n")
+
+
+def test_a_profile_that_one_name_turns_on_is_on() -> None:
+    assert parse_job(PRIMUS + "      profile: true\n      use_nsys_profiler: false\n").get("use_nsys_profiler") is True
 
 
 def test_a_command_that_a_condition_lengthens_is_read_as_far_as_every_branch_has_it() -> None:

@@ -100,7 +100,7 @@ def test_pages_are_for_every_document_json_for_those_with_data_and_issues_for_th
     assert {kind.name for kind in KINDS if not set(PAGES) <= set(formats_for(kind.name))} == set()
     assert {kind.name for kind in KINDS if "json" not in formats_for(kind.name)} == {"explanation"}
     assert {kind.name for kind in KINDS if "sarif" in formats_for(kind.name)} == {"diagnosis", "comparison"}
-    assert formats_for("diagnosis") == ("text", "json", "markdown", "html", "github", "junit", "sarif", "perfetto")
+    assert formats_for("diagnosis") == ("text", "json", "markdown", "html", "github", "junit", "sarif", "perfetto", "csv")
 
 
 def test_an_extension_names_one_format() -> None:
@@ -179,7 +179,7 @@ def test_markdown_gives_no_power_to_a_text() -> None:
 
 
 def test_markdown_fits_into_a_comment() -> None:
-    for huge in (huge_bisection(), DOCUMENTS["facts"]()):
+    for huge in (huge_bisection(), DOCUMENTS["rules"]()):
         assert len(write(huge, "markdown").encode()) <= MOST_BYTES
     assert offenders(EVERY, lambda name: len(written(name, "markdown").encode()) <= MOST_BYTES) == []
 
@@ -380,6 +380,7 @@ def test_documents_without_a_verdict_are_told_in_full(format_: str) -> None:
         "kernels": ["communication (EP all-to-all, deepep)", "name, rule deepep (weak: by default only)", "pg_desc", "line 2", "no JSON"],
         "fix": ["COM-06", "in this run"],
         "facts": ["facts (", "step_ns", "`diagnose explain ID` tells more."],
+        "rules": ["rules (", "fixes (", "COM-06"],
     }
     for name, told in wanted.items():
         report = read(name, format_).replace("`", "")

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 
 from diagnose.job.formats import (
     accelerate,
+    arguments,
     deepspeed,
     hugging_face,
     hydra,
     megatron_bridge,
     megatron_deepspeed,
     megatron_lm,
+    nemo,
     overrides,
     plain,
     recipe,
@@ -28,6 +30,8 @@ READERS: Mapping[str, Reader] = {
         verl_fsdp,
         verl_sft,
         hydra,
+        nemo,
+        arguments,
         overrides,
         recipe,
         deepspeed,

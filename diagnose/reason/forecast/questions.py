@@ -135,7 +135,7 @@ def known_fix(key: str, rulebook: Rulebook) -> str:
         return by_small[key.lower()]
     close = difflib.get_close_matches(key.lower(), list(by_small), n=1, cutoff=0.5)
     meant = f" Did you mean {by_small[close[0]]}?" if close else ""
-    raise UsageError(f"--fix {key}: no fix has this id.{meant}", effect=_NOTHING, next_step="`diagnose explain fixes` lists all.")
+    raise UsageError(f"--fix {key}: no fix has this id.{meant}", effect=_NOTHING, next_step="`diagnose rules` lists all fixes.")
 
 
 def note_of(fix: Fix) -> str:

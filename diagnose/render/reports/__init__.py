@@ -23,6 +23,7 @@ class DocumentKind(NamedTuple):
     json: Literal["document", "builder"] | None = "document"
     issues: bool = False
     timeline: bool = False
+    tables: bool = False
 
     def builder(self) -> ModuleType:
         """The module that makes its report."""
@@ -30,14 +31,15 @@ class DocumentKind(NamedTuple):
 
 
 KINDS = (
-    DocumentKind(name="diagnosis", type="Diagnosis", module="diagnosis.report", issues=True, timeline=True),
-    DocumentKind(name="comparison", type="Comparison", module="comparison.report", issues=True),
-    DocumentKind(name="bisection", type="Bisection", module="bisection.report"),
-    DocumentKind(name="forecast", type="Forecast", module="forecast"),
-    DocumentKind(name="history", type="History", module="history"),
+    DocumentKind(name="diagnosis", type="Diagnosis", module="diagnosis.report", issues=True, timeline=True, tables=True),
+    DocumentKind(name="comparison", type="Comparison", module="comparison.report", issues=True, tables=True),
+    DocumentKind(name="bisection", type="Bisection", module="bisection.report", tables=True),
+    DocumentKind(name="forecast", type="Forecast", module="forecast", tables=True),
+    DocumentKind(name="history", type="History", module="history", tables=True),
     DocumentKind(name="check", type="CheckReport", module="check"),
     DocumentKind(name="patch", type="PatchReport", module="patch"),
     DocumentKind(name="baselines", type="Baselines", module="baselines", json="builder"),
     DocumentKind(name="explanation", type="Explanation", module="explanation", json=None),
     DocumentKind(name="kernels", type="KernelAnswers", module="kernels", json="builder"),
+    DocumentKind(name="rules", type="Rulebook", module="rules", json="builder"),
 )

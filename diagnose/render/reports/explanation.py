@@ -15,7 +15,8 @@ from diagnose.render import report as r
 from diagnose.render import units
 from diagnose.render.knowledge.entries import Catalogue, Kind
 from diagnose.render.knowledge.kinds import KINDS
-from diagnose.render.report import Block, Section, Table, rows_of
+from diagnose.render.report import Block, Section
+from diagnose.render.reports.rules import listing
 
 
 class Explanation(Catalogue, frozen=True, kw_only=True):
@@ -33,7 +34,8 @@ def report(document: Explanation) -> r.Report:
     wanted = document.name.strip().lower()
     kind = next((kind for kind in KINDS if kind.plural == wanted), None)
     if kind is not None:
-        return _report(document, (Block(content=_listing(kind, document), section=kind.plural, worth=90),), (Section(id=kind.plural),))
+        table = listing(kind.plural, (kind.name, "what"), [(key, kind.entry(document, key).title) for key in kind.ids(document)])
+        return _report(document, (Block(content=table, section=kind.plural, worth=90),), (Section(id=kind.plural),))
     entries = []
     called = {wanted, _word(wanted, document.words), _word(wanted.rstrip("0123456789"), document.words)}  # EP16 is EP
     named = _named(called, document) or _named(_titles(document).get(wanted.removeprefix("compute: "), set()), document)
@@ -50,14 +52,6 @@ def report(document: Explanation) -> r.Report:
         effect="There is nothing to explain.",
         next_step=f"Did you mean {', '.join(near)}?" if near else f"`diagnose explain KIND` lists one of {plurals}.",
     )
-
-
-def _listing(kind: Kind, know: Catalogue) -> Table:
-    """All of one kind."""
-    entries = ((key, kind.entry(know, key)) for key in kind.ids(know))
-    rows = rows_of({kind.name: key, kind.brief: entry.brief, "what": entry.title} for key, entry in entries)
-    note = "`diagnose explain ID` tells more."
-    return Table(kind.plural, f"{kind.plural} ({len(rows)})", rows, note=note, empty="none", whole=True)
 
 
 def _report(document: Explanation, blocks: tuple[Block, ...], sections: tuple[Section, ...] = ()) -> r.Report:

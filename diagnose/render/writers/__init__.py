@@ -1,8 +1,8 @@
 """One writer per medium: each module of this package that holds a `WRITER` is one, and nothing else names it.
 
 A writer takes a report (then it writes every document), the issues that a document holds for CI, its JSON, or, for the step that it shows
-(`timeline`), the document itself. Modules stay cheap to import: what is heavy is imported when something is written, so that the command
-line starts quickly.
+(`timeline`) or its lists (`tables`), the document itself. Modules stay cheap to import: what is heavy is imported when something is
+written, so that the command line starts quickly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 if TYPE_CHECKING:
     from diagnose.model.vocabulary import Level
 
-Takes = Literal["report", "issues", "json", "timeline"]
+Takes = Literal["report", "issues", "json", "timeline", "tables"]
 NARROWEST, WIDEST = 60, 140  # beyond these a terminal's width no longer helps reading
 
 
@@ -27,7 +27,7 @@ class Options(NamedTuple):
     `detail`: how much a terminal gets of a diagnosis or comparison: 0 the answer on one screen, 1 every finding too (all of a comparison),
     2 every table; `sections`: these parts alone.
 
-    `light`: a page without the script that zooms its figures.
+    `light`: a page without the script that zooms its figures. `table`: the one to write, of those of `table_names`.
 
     `job_file` (its path within the repository) and `fail_on` (the severity from which a finding fails) are for outputs that a CI runner
     reads.
@@ -40,6 +40,7 @@ class Options(NamedTuple):
     detail: int = 0
     sections: tuple[str, ...] = ()
     light: bool = False
+    table: str = ""
 
 
 class Writer(NamedTuple):

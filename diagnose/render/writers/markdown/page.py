@@ -307,6 +307,8 @@ def table(found: r.Table, heading: bool = True) -> str:
         lines += ["", f"_{len(found.rows) - _most(found)} more rows in the JSON and HTML outputs._"]
     if found.note:
         lines += ["", f"<sub>{text(found.note)}</sub>"]
+    if found.copy:
+        lines += ["", "```yaml", found.copy.rstrip("\n"), "```"]  # made of words and numbers alone, so that nothing can end the block
     return "\n".join(lines)
 
 

@@ -396,6 +396,8 @@ def _table(full: r.Table, width: int, heading: str = "", *, short: bool = False)
         yield _hint(f"Left out for lack of room: {', '.join(dropped)}.")
     if found.note:
         yield _hint(found.note)
+    if found.copy:
+        yield Words("\n".join(_shown(line) for line in ("", *found.copy.splitlines())), no_wrap=True, overflow="ignore")
 
 
 def _listed(table: r.Table) -> Iterator[RenderableType]:
