@@ -81,37 +81,6 @@ def many_worse() -> c.Comparison:
     return structs.replace(rich(), findings=tuple(structs.replace(worse, id=f"finding-{number}") for number in range(6)))
 
 
-@pytest.mark.parametrize("format_", PAGES)
-def test_sections_stand_in_the_order_in_which_they_are_read(format_: str) -> None:
-    report = rendered(format_, rich())
-    body = report if format_ != "html" else report[report.index("<main") :]
-    titles = [
-        "What changed in the job file",
-        "The effect and its noise",
-        "Where the difference comes from",
-        "Kernels that changed",
-        "Overlap of communication",
-    ]
-    places = [body.index(title) for title in titles]
-    assert places == sorted(places)
-
-
-@pytest.mark.parametrize("format_", PAGES)
-def test_every_figure_of_the_reconciled_delta_stands_in_the_report(format_: str) -> None:
-    document = rich()
-    assert document.delta is not None
-    report = rendered(format_, document, width=140)
-    for row in document.delta.categories:
-        for ns in (row.base_ns, row.new_ns):
-            assert units.ms(ns) in report
-        assert units.signed_ms(row.delta_ns) in report
-        assert story.look(row.category).label in report
-    for row in document.delta.categories[:1]:
-        for one in row.parts:
-            assert story.WHY[one.why] in report
-            assert units.signed_ms(one.delta_ns) in report
-
-
 @pytest.mark.parametrize(("runs", "said"), [(1, ""), (2, " of all 2 runs"), (3, " of all 3 runs")])
 def test_a_step_time_of_several_runs_says_so(runs: int, said: str) -> None:
     side = rich().base
@@ -138,29 +107,9 @@ def test_the_table_of_the_delta_adds_up_whether_short_or_whole() -> None:
     assert [row.cells[5] for row in tables.delta(document, moved_only=True).rows[1:]] == ["moved"] * 4 + [""]
 
 
-@pytest.mark.parametrize("format_", PAGES)
-def test_mismatches_environment_settings_and_findings_are_told(format_: str) -> None:
-    report = plain(rendered(format_, rich(), width=140))
-    for said in (
-        "2.6 % more kernels are launched.", "taken out of the figures",
-        "Not recorded on both sides, so not compared: precision, sequence.", "NCCL_P2P_NET_CHUNKSIZE", "2.26.5", "570.124",
-        "12 things around the code recorded on both sides, identical.", "comm_overlap.overlap_moe_expert_parallel_comm", "p = 0.0079",
-        "a change of 2.1 %", "interval and rank test", "87.0 % → 52.0 %", "+27.745",
-        "Compute had been issued and waited 38.004 ms of each step for the DeepEP dispatch and combine.", "line 14 of the job file",
-        "1 finding is as before.", "The gate is not met", "The reconciliation closes",
-    ):  # fmt: skip
-        assert said in report, said
-
-
-@pytest.mark.parametrize("format_", PAGES)
-def test_a_refusal_says_why_and_what_would_help(format_: str) -> None:
-    report = plain(rendered(format_, refused(), width=140))
-    for said in (
-        "These two runs are not the same work", "48", "64", "NVIDIA B200", "--anyway", "no verdict because of it",
-        "The gate can't be judged",
-    ):  # fmt: skip
-        assert said in report, said
-    assert "because --anyway asked for them" in plain(rendered(format_, anyway(), width=140))
+def test_what_anyway_and_a_range_of_commits_mean_is_said() -> None:
+    assert "because --anyway asked for them" in plain(rendered("text", anyway()))
+    assert "It is one of 000700070007, 000800080008, 000900090009." in plain(rendered("text", bisection.range_()))
 
 
 @pytest.mark.parametrize("format_", PAGES)
@@ -295,32 +244,6 @@ def test_the_result_comes_first(format_: str, sample: Callable[[], b.Bisection])
     assert body.upper().index(bisection_story.RESULT[document.result].upper()) < body.index(document.sentence)
     assert body.index(document.sentence) < body.index("What was measured")
     assert ("does not go one way" in body) == (not document.monotone)
-
-
-@pytest.mark.parametrize("format_", PAGES)
-def test_the_commit_its_message_and_what_moved(format_: str) -> None:
-    report = plain(rendered(format_, bisection.rich(), width=120))
-    for said in (
-        "Commit 000900090009", "120.100 ms → 157.900 ms (+31.5 %)", "Use the new grouped GEMM", "Refs: #4711",
-        "Transport with nothing beside it took 29.565 ms more", "Where the difference comes from", "Kernels that changed",
-        "NCCL_P2P_NET_CHUNKSIZE", "Overlap of communication", "8 other candidates did not have to be measured", "it holds no GPU work",
-        "exit code 2", "Two captures of one commit contradict each other", "First parents from good to bad.", "All runs",
-    ):  # fmt: skip
-        assert said in report, said
-
-
-@pytest.mark.parametrize("format_", PAGES)
-def test_several_steps_and_stretches(format_: str) -> None:
-    report = plain(rendered(format_, bisection.several()))
-    titles = [
-        f"Item {bisection.several().culprits[0].label}",
-        f"One of 3 items up to {bisection.several().culprits[1].label}",
-        f"Item {bisection.several().culprits[2].label}",
-    ]
-    places = [report.index(title) for title in titles]
-    assert places == sorted(places)
-    assert f"It is one of {', '.join((*bisection.several().culprits[1].among, bisection.several().culprits[1].label))}." in report
-    assert "It is one of 000700070007, 000800080008, 000900090009." in plain(rendered(format_, bisection.range_()))
 
 
 @pytest.mark.parametrize("format_", PAGES)

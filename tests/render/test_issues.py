@@ -89,13 +89,6 @@ def test_with_a_gate_those_fail_that_it_asks_about() -> None:
     assert (found["comm-blocking-expert-exchange"], found["host-launch-starved"]) == ("failure", "system-out")
 
 
-def test_a_comparison_has_its_gate_and_one_case_for_each_finding() -> None:
-    assert cases(rich()) == {
-        "gate": "failure", "COM-06": "failure", "HOST-01": "system-out", "CAP-03": "system-out", "MEM-02": "passed", "CMP-04": "passed",
-        "CMP-05": "passed", "RNK-02": "skipped",
-    }  # fmt: skip
-
-
 @for_each(
     "document, state",
     (rich(), "failure"),
@@ -269,15 +262,6 @@ def test_junit_counts_what_it_holds(name: str) -> None:
     assert len(names) == len(set(names)) or name == "huge"
 
 
-def test_a_case_keeps_its_name_however_it_ends() -> None:
-    root = parsed(of("junit", with_lines()))
-    assert {case.attrib["classname"] for case in root.iter("testcase")} == {"diagnose.rules"}
-    assert {case.attrib["classname"] for case in parsed(of("junit", rich())).iter("testcase")} == {
-        "diagnose gate.gate",
-        "diagnose gate.rules",
-    }
-
-
 @for_each("payload", *HOSTILE, CONTROL, "]]>", "&amp;<![CDATA[")
 def test_junit_is_xml_whatever_stands_in_it(payload: str) -> None:
     finding = structs.replace(diagnosis().findings[0], id=payload, name=payload, summary=payload, fixes=())
@@ -310,14 +294,6 @@ def test_without_a_job_file_results_have_no_location_and_it_is_said() -> None:
     run = log(with_lines())
     assert not any("locations" in one for one in run["results"])
     assert "--config" in run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"]
-
-
-def test_every_rule_has_a_help_text_and_a_level() -> None:
-    rules = log(rich())["tool"]["driver"]["rules"]
-    assert [rule["id"] for rule in rules] == ["gate", "COM-06", "HOST-01", "CAP-03"]
-    assert rules[1]["help"]["text"].startswith("Nothing of this micro-batch can run before the exchange ends.")
-    assert "diagnose explain COM-06" in rules[1]["help"]["text"]
-    assert [rule["defaultConfiguration"]["level"] for rule in rules] == ["error", "error", "warning", "note"]
 
 
 def test_a_fingerprint_stays_where_lines_and_costs_move_and_differs_between_rules_and_settings() -> None:

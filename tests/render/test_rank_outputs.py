@@ -167,25 +167,6 @@ def test_the_slowest_is_compared_with_the_one_in_the_middle_of_its_group() -> No
 # --- the headline -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("format_", PAGES)
-def test_the_headline_tells_who_how_often_what_it_costs_and_why(format_: str) -> None:
-    report = visible(rendered(format_, rich())).replace("\u00a0", " ").replace("│", " ").replace("\\", "")
-    report = re.sub(r"[\s*]+", " ", re.sub(r"<[^>]+>", " ", report))
-    for said in (
-        "anks 0 and 5 are stragglers",
-        "last in 96.3 % of the collectives with notable waiting, nearly all waiting is for it (EP all-to-all, DP collectives); ranks 1–3 wait 20.3 ms per step",
-        "more expert tokens (expert GEMM 20.4 ms longer); measured.",
-        "Rank 0 comes last in 555 of 576 exchanges",
-        "8 of 16 ranks were captured (0–7); the other 8 are unknown.",
-        "The verdict is of rank 0, because its own time without waiting is the longest of all captured ranks.",
-        "Clocks could not be aligned for 1 of 2 pairs of nodes",
-        "Ranks 8 to 15 of 16 were not given.",
-        "Rank 6 holds 2 steps, the others 3",
-    ):
-        assert said in report
-    assert report.index("are stragglers") < report.index("Ranks 8 to 15 of 16") < report.index("in ms · median per step")
-
-
 @for_each(
     "ranks, title",
     (changed(late=()), "No captured rank is a straggler"),
@@ -247,30 +228,6 @@ def test_nothing_is_called_network_time(format_: str) -> None:
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def _numbers(ranks: k.Ranks) -> set[str]:
-    found = {
-        units.ms(getattr(one, name)) for one in ranks.survey for name in ("compute_busy_ns", "device_idle_ns", "wait_ns", "transfer_ns")
-    }
-    found |= {units.ms(one.step.median) for one in ranks.survey} | {units.ms(rank_story.own_time(one)) for one in ranks.survey}
-    found |= {units.ms(one.wait_ns) for one in (*ranks.late, *ranks.exchanges)} | {units.ms(one.transfer_ns) for one in ranks.exchanges}
-    found |= {units.percent(one.last_share) for one in ranks.late} | {units.ms(one.longer_ns) for one in ranks.late}
-    found |= {units.signed_ms(value) for one in ranks.clocks for value in (one.offset_ns, one.residual_p5_ns, one.residual_p95_ns)}
-    found |= {units.signed_ms(value) for one in ranks.skew for value in (one.begins_ns, one.ends_ns)}
-    found |= {f"{one.matched} / {one.unmatched}" for one in ranks.exchanges}
-    found |= {units.ms(one.lost_ns) for one in ranks.experts} | {units.factor(one.spread) for one in ranks.experts}
-    found |= {units.ms(one.tail_ns) for one in ranks.tail}
-    assert ranks.pipeline is not None
-    for stage in ranks.pipeline.stages:
-        found |= {units.ms(getattr(stage, f"{name}_ns")) for name in ("compute_busy", "bubble", "warm_up", "steady", "cool_down")}
-    return found | {"10.8 %", "11.1 %", "10.720 ms", "1.200 ms"}
-
-
-@pytest.mark.parametrize("format_", PAGES)
-def test_every_number_about_ranks_stands_in_the_report(format_: str) -> None:
-    report = visible(rendered(format_, rich())).replace("\u00a0", " ")
-    assert [number for number in sorted(_numbers(rich_ranks())) if number not in report] == []
-
-
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
 def test_no_number_is_cut_on_a_narrow_terminal(width: int) -> None:
     lines = rendered("text", rich(), width=width).splitlines()
@@ -290,39 +247,6 @@ def test_transfer_among_some_of_a_group_is_an_upper_bound() -> None:
         table = tables.communication(having(changed(exchanges=of_all)), 0, 0)
         assert column(table, "transfer ms")[0].startswith(f"{mark}54.5")
         assert ("so the transfer is an upper bound" in table.note) == bool(mark)
-
-
-def test_bandwidth_stands_against_the_link() -> None:
-    table = rank_tables.exchanges(rich(), rich_ranks())
-    assert column(table, "bus GB/s, of link") == ["149.8 of 450.0 (33.3 %)", "–", "–"]
-    assert column(table, "algorithm GB/s") == ["171.2", "–", "–"]
-    assert column(table, "last most often") == ["rank 0: 96.3 %", "–", "rank 0: 50.0 %"]
-    assert column(table, "ranks") == ["0–3", "1, 5", "0, 4 (2 of 8)"]
-
-
-def test_clocks_that_do_not_align_come_first_and_say_so() -> None:
-    table = rank_tables.clocks(rich_ranks())
-    assert column(table, "verdict") == ["not aligned", "aligned"]
-    assert column(table, "start times") == ["not recorded", "both recorded"]
-
-
-def test_a_group_stands_above_its_ranks_with_its_medians() -> None:
-    table = rank_tables.survey(rich(), rich_ranks(), 16)
-    assert column(table, "rank") == [
-        "stage 0 (4)",
-        *(f"rank {one}" for one in range(4)),
-        "stage 1 (4)",
-        *(f"rank {one}" for one in range(4, 8)),
-    ]
-    assert column(table, "w/o wait")[:5] == ["194.410", "214.810", "194.410", "194.410", "194.410"]
-    assert column(table, "remark") == ["", "straggler, verdict", "", "", "", "", "", "straggler", "", ""]
-    assert column(table, "waiting")[-1] == units.MISSING
-
-
-def test_places_lose_the_longest_less_the_mean() -> None:
-    (table,) = rank_tables.places(rich(), rich_ranks())
-    assert table.rows[0].cells == ("3", "0.286", "0.885", "rank 0", "0.599", "1.48×", "1.67×")
-    assert column(table, "received, most / mean")[-1] == units.MISSING
 
 
 def test_words_exist_for_every_member_of_every_vocabulary() -> None:
