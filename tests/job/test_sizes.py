@@ -206,49 +206,14 @@ def test_flop_per_token_and_its_parts(job: Job, expected: float, parts: dict[str
 
 
 @for_each(
-    "job, gpus, batch, seconds, published",
-    (QWEN_30B, 16, 1024, 20.14729, 299.352),
-    (QWEN_30B, 16, 1024, 24.7138, 244.039),
-    (QWEN_30B, 16, 1024, 20.99203, 287.305),
-    (QWEN_30B, 16, 1024, 30.28955, 199.12),
-    (QWEN_30B, 16, 1024, 41.25, 146.2),
-    (QWEN_30B, 16, 1024, 31.31, 192.6),
-    (QWEN_30B, 8, 512, 6.50112, 927.68),
-    (QWEN_30B, 8, 512, 5.85491, 1030.07),
-    (QWEN_235B, 256, 8192, 14.92084, 1300.44),
-    (QWEN_235B, 256, 8192, 17.90534, 1083.66),
-    (DSV3, 1024, 16384, 61.756, 276.03),
-    (DSV3, 256, 4096, 13.841, 1231.04),
-    (DSV3, 256, 4096, 10.667, 1597.31),
-)
-def test_step_times_give_the_published_throughput(job: Job, gpus: int, batch: int, seconds: float, published: float) -> None:
-    shape = flops.shape_of(job.get, nulls_are_told=True)
-    step = sum(flops.per_token(shape, 4096).values()) * 4096 * batch
-    assert step / seconds / gpus / 1e12 == pytest.approx(published, rel=1e-3)
-
-
-@for_each(
     "job, tokens_per_second, published, tolerance",
     (QWEN_235B, 8784.5, 1300.44, 1e-3),
-    (DSV3, 1061.2, 276.030, 1e-3),
-    (DSV3, 4734.856, 1231.04, 1e-3),
-    (DSV3, 6143.635, 1597.31, 1e-3),
-    (DSV3, 4912, 1276, 1e-3),
-    (DSV3, 6288, 1635, 1e-3),
     (QWEN_235B, 8816, 1306, 1e-3),
-    (QWEN_235B, 7280, 1077, 1e-3),
-    # printed without decimals, so half a TFLOP/s is rounding; those of the 30 B model print rounded tokens as well (card: 44,773)
-    (QWEN_30B, 8826, 203, 0.5 / 203),
-    (QWEN_30B, 8960, 206, 0.5 / 206),
+    (DSV3, 1061.2, 276.030, 1e-3),
+    (DSV3, 6143.635, 1597.31, 1e-3),
+    # printed without decimals, so half a TFLOP/s is rounding
     (QWEN_30B, 9058, 208, 0.5 / 208),
-    (QWEN_30B, 5113, 118, 0.5 / 118),
-    (QWEN_30B, 44544, 1029, 5e-3),
-    (QWEN_30B, 39936, 923, 5e-3),
-    (DSV3, 3328, 864, 2e-3),
-    (DSV3, 3456, 898, 1e-3),
-    (DSV3, 3541, 920, 1e-3),
-    (QWEN_235B, 3776, 560, 2e-3),
-    (QWEN_235B, 5936, 878, 1e-3),
+    (QWEN_30B, 1024 * 4096 / 20.14729 / 16, 299.352, 1e-3),  # told as the time of a step
 )
 def test_tokens_per_second_give_the_published_throughput(job: Job, tokens_per_second: float, published: float, tolerance: float) -> None:
     assert total(job) * tokens_per_second / 1e12 == pytest.approx(published, rel=tolerance)
@@ -403,40 +368,6 @@ def test_a_parallel_size_of_one_rules_its_exchanges_out() -> None:
 def test_zero_has_no_other_purpose_for_the_group_of_all_ranks() -> None:
     zero = [parse_job(f'{{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {{"stage": {stage}}}}}') for stage in range(4)]
     assert ["other" in absent_kinds(one) for one in zero] == [False, True, True, True]
-
-
-def closed_form(args: dict[str, int], moe_layers: int) -> float:
-    """FLOP of one token by Megatron's own formula, with L = layers, h = hidden size, s = sequence, written out by hand.
-
-    From `num_floating_point_operations` in Megatron-LM megatron/training/training.py: 12 L h² (attention, MLP) with a gated MLP's 3/2, the
-    core of causal attention halved, and 6 h V for the output layer.
-    """
-    h, s, layers = args["hidden"], args["seq"], args["layers"]
-    query = args["heads"] * args["head_dim"]
-    attention = query / h * (1 + args["groups"] / args["heads"] + s / (2 * h))
-    dense = 1.5 * args["ffn"] / h
-    experts = 1.5 * (args["moe_ffn"] * args["topk"] + args["shared"]) / h
-    return 12 * h * h * (layers * attention + (layers - moe_layers) * dense + moe_layers * experts) + 6 * h * args["vocab"]
-
-
-@pytest.mark.parametrize(
-    ("changed", "moe"),
-    [
-        pytest.param({"num_query_groups": 2}, 0, id="dense"),
-        pytest.param({"num_query_groups": 1}, 0, id="grouped queries"),
-        pytest.param(
-            {"num_moe_experts": 4, "moe_router_topk": 2, "moe_ffn_hidden_size": 3, "moe_layer_freq": "'[0]*1+[1]*3'"}
-            | {"moe_shared_expert_intermediate_size": 5},
-            3,
-            id="experts, a shared one, a dense first layer",
-        ),
-    ],
-)
-def test_the_count_is_that_of_megatrons_own_formula(changed: dict[str, object], moe: int) -> None:
-    args = {"hidden": 8, "seq": 10, "layers": 4, "heads": 2, "head_dim": 4, "groups": 2, "ffn": 16, "vocab": 112}
-    args |= {"moe_ffn": 3, "topk": 2, "shared": 5} if moe else {"moe_ffn": 0, "topk": 0, "shared": 0}
-    args["groups"] = int(str(changed.get("num_query_groups", 2)))
-    assert sum(tiny(gated_linear_unit="true", **changed).values()) == closed_form(args, moe)
 
 
 def test_without_a_vocabulary_the_count_has_a_lower_end() -> None:
