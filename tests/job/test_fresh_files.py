@@ -56,17 +56,120 @@ def test_plain_yaml_in_which_no_setting_is_known_is_refused_with_its_keys() -> N
     assert parse_job("flash_attention_version: null\n").unknown == ()  # known, and not set
 
 
-def test_a_line_that_goes_on_in_a_here_document_is_one_line_and_a_spoken_text_in_a_file_is_run() -> None:
-    script = (
-        f"run=$(cat <<- EOM\n  python pretrain_gpt.py \\\n    {FLAGS} \\\n    --bf16\nEOM\n)\n"
-        'echo "$run" > worker.sh\ntorchrun --nnodes="4" --nproc-per-node="8" --no-python bash worker.sh\n'
-    )
-    job = parse_job(script)
-    assert (job.get("num_attention_heads"), job.get("bf16"), job.get("world_size")) == (4, True, 32)
+NEOX = '{"pipe_parallel_size": %s, "model_parallel_size": 2, "num_layers": 44, "checkpoint_activations": true, "train_micro_batch_size_per_gpu": 4}'
+HERE_DOCUMENT = f"""run=$(cat <<- EOM
+  python pretrain_gpt.py \\
+    {FLAGS} \\
+    --bf16
+EOM
+)
+echo "$run" > worker.sh
+torchrun --nnodes="4" --nproc-per-node="8" --no-python bash worker.sh
+"""
+ARGUMENTS = f"""for para in $*; do
+  case $para in --profiling*) profiling=${{para#*=}};; --backend*) backend=${{para#*=}};; esac
+done
+BACKEND=${{backend:-mpirun}}
+APP="python -u pretrain_gpt.py --save ${{path}} {FLAGS}"
+if [[ $profiling == "torch" ]]; then APP+=" --profile"; fi
+if [[ "$BACKEND" == mpirun ]]; then ${{binding}} ${{APP}}; fi
+"""
+ENUMS = """model:
+  num_layers: 2
+  attention_backend: {_target_: megatron.core.transformer.enums.AttnBackend, _call_: true, _args_: [3]}
+  attention_mask: {_target_: megatron.core.transformer.enums.AttnMaskType, _call_: true, _args_: [2]}
+"""
+ROLL = """num_gpus_per_node: 8
+actor_train:
+  training_args: {per_device_train_batch_size: 1, gradient_accumulation_steps: 32}
+  strategy_args:
+    strategy_name: megatron_train
+    strategy_config: {tensor_model_parallel_size: 2, use_distributed_optimizer: true}
+  device_mapping: list(range(0,32))
+actor_infer:
+  strategy_args: {strategy_config: {tensor_parallel_size: 4}}
+  device_mapping: list(range(0,24))
+"""
+SKYRL = (
+    "uv run -m examples.train.main trainer.strategy=megatron trainer.placement.policy_num_nodes=2 "
+    "trainer.placement.policy_num_gpus_per_node=8 trainer.policy.megatron_config.expert_model_parallel_size=8 "
+    "trainer.policy.megatron_config.transformer_config_kwargs.recompute_granularity=full trainer.micro_train_batch_size_per_gpu=4\n"
+)
+SUPERVISED = (
+    "uv run python -m skyrl.train.main_sft strategy=megatron megatron_config.tensor_model_parallel_size=2 placement.num_nodes=1 "
+    "placement.num_gpus_per_node=8\n"
+)
+SWIFT = "megatron sft --tensor_model_parallel_size 2 --micro_batch_size 1 --max_length 8192 "
 
 
-def test_a_line_that_goes_on_in_gathered_flags_is_no_value() -> None:
-    assert parse_job(f"read -r -d '' CMD <<'EOM'\npretrain_gpt.py {FLAGS} \\\n --num-workers 2\nEOM\nexport CMD\n").get("hidden_size") == 64
+@for_each(
+    "text, told",
+    # scripts: a line that goes on in a here-document is one line, and a spoken text in a file is run
+    (HERE_DOCUMENT, {"num_attention_heads": 4, "bf16": True, "world_size": 32}),
+    # a line that goes on in gathered flags is no value
+    (f"read -r -d '' CMD <<'EOM'\npretrain_gpt.py {FLAGS} \\\n --num-workers 2\nEOM\nexport CMD\n", {"hidden_size": 64}),
+    # a loop over the arguments gives variables nothing, and what asks for them is answered
+    (ARGUMENTS, {"num_layers": 4, "use_nsys_profiler": False, "tensor_model_parallel_size": 1}),
+    # a program that is given no flag of the model or its layout has no defaults of Megatron
+    (
+        "torchrun --standalone --nproc-per-node 4 train_gpt.py --seq-length 1024 --device cuda\n",
+        {"seq_length": 1024, "world_size": 4, "pipeline_model_parallel_size": None},
+    ),
+    # a switch of 1 is on, and a false one gives way to another name of the same argument
+    (
+        "system: {tensor_model_parallel_size: 2, sequence_parallel: 1, use_megatron_fsdp: true, use_custom_fsdp: false}\nmodel: {num_layers: 4}\n",
+        {"sequence_parallel": True, "use_megatron_fsdp": True, "num_layers": 4},
+    ),
+    # false where none is the value is none, and a window may be one number
+    ("model: {fp8: false, window_size: 512, num_layers: 2}\n", {"fp8": "none", "window_size": ("512",)}),
+    # an interpolation is what its key says, and any other is not known
+    ("model: {seq_length: 4096, num_layers: 2}\ndataset: {seq_length: '${model.seq_length}'}\n", {"seq_length": 4096}),
+    (
+        "dataset: {seq_length: '${art:data,size}'}\nmodel: {num_layers: 2, tensor_model_parallel_size: '${oc.env:TP}'}\n",
+        {"seq_length": None, "tensor_model_parallel_size": None, "num_layers": 2},
+    ),
+    # a member of an enum that is saved by its number
+    (ENUMS, {"attention_backend": "unfused"}),
+    # a whole section by its name is an override of a recipe
+    (
+        "python run_recipe.py --recipe x_config mixed_precision=bf16_with_mxfp8_mixed train.micro_batch_size=1\n",
+        {"fp8_recipe": "mxfp8", "bf16": True, "micro_batch_size": 1},
+    ),
+    # of two names of torchtitan's compilation the newer counts, for the other is not looked at
+    ("[training]\nseq_len = 2048\ncompile = false\n[compile]\nenable = true\n", {"torch_compile": True}),
+    # GPT-NeoX beside DeepSpeed's own keys; 0 and 1 are no pipeline
+    (
+        NEOX % 4,
+        {"pipeline_model_parallel_size": 4, "tensor_model_parallel_size": 2, "num_layers": 44, "recompute_granularity": "full"},
+    ),
+    (NEOX % 0, {"pipeline_model_parallel_size": None}),
+    # numbers of DeepSpeed inside the trainer's arguments may have a point
+    (
+        '{"per_device_train_batch_size": 1, "deepspeed": {"zero_optimization": {"stage": 3, "reduce_bucket_size": 50000000.0}}}',
+        {"bucket_size": 50_000_000},
+    ),
+    # the roles that train
+    (ROLL, {"world_size": 32, "tensor_model_parallel_size": 2, "micro_batch_size": 1, "use_distributed_optimizer": True}),
+    (
+        "cluster: {n_nodes: 1, n_gpus_per_node: 8}\nactor: {backend: 'megatron:d2p2t1c2', path: x}\nrollout: {backend: 'sglang:d4'}\n",
+        {"world_size": 8, "pipeline_model_parallel_size": 2, "context_parallel_size": 2},
+    ),
+    (
+        "actor: {backend: 'megatron:(attn:d1p6t1c1|ffn:d1p6t1e2)', path: x}\n",
+        {"world_size": 6, "pipeline_model_parallel_size": 6, "expert_model_parallel_size": 2},
+    ),
+    ("actor: {backend: 'fsdp:d8', path: x}\n", {"tensor_model_parallel_size": None}),
+    (SKYRL, {"world_size": 16, "expert_model_parallel_size": 8, "recompute_granularity": "full", "micro_batch_size": 4}),
+    (SUPERVISED, {"tensor_model_parallel_size": 2, "world_size": 8}),
+    ("policy:\n  precision: bfloat16\n  megatron_cfg: {enabled: true, tensor_model_parallel_size: 2}\n", {"bf16": True}),
+    # what MS-Swift gives Megatron itself
+    (f"{SWIFT}--packing true\n", {"seq_length": 8192, "use_distributed_optimizer": True}),
+    (f"{SWIFT}--packing true --packing_length 4096 --optimizer dist_muon\n", {"seq_length": 4096, "use_distributed_optimizer": None}),
+    (f"{SWIFT}--use_distributed_optimizer false\n", {"seq_length": None, "use_distributed_optimizer": False}),
+)
+def test_what_the_files_of_others_say(text: str, told: dict[str, object]) -> None:
+    job = parse_job(text)
+    assert {name: job.get(name) for name in told} == told
 
 
 def test_a_script_that_submits_itself_is_read_as_it_runs_then(tmp_path: Path) -> None:
@@ -171,35 +274,14 @@ def test_an_experiment_of_primus_lies_on_the_model_that_it_names(tmp_path: Path)
     assert job.settings["seq_length"].line == 7
     assert (job.settings["num_layers"].line, job.settings["num_layers"].place) == (None, "line 3 of small.yaml")
     assert any("pre_trainer.yaml" in note for note in job.notes)
+    profiled = parse_job(PRIMUS + "      profile: true\n      use_nsys_profiler: false\n")
+    assert profiled.get("use_nsys_profiler") is True, "a profile that one name turns on is on"
     titan = parse_job(
         PRIMUS.replace("framework: megatron", "framework: torchtitan").replace(
             "      seq", "      parallelism: {tensor_parallel_degree: 4}\n      seq"
         )
     )
     assert (titan.format, titan.get("tensor_model_parallel_size")) == ("torchtitan", 4)
-
-
-def test_the_roles_that_train_in_roll_and_areal_tell_their_sizes() -> None:
-    roll = parse_job(
-        "num_gpus_per_node: 8\nactor_train:\n  training_args: {per_device_train_batch_size: 1, gradient_accumulation_steps: 32}\n"
-        "  strategy_args:\n    strategy_name: megatron_train\n    strategy_config: {tensor_model_parallel_size: 2, use_distributed_optimizer: true}\n"
-        "  device_mapping: list(range(0,32))\nactor_infer:\n  strategy_args: {strategy_config: {tensor_parallel_size: 4}}\n  device_mapping: list(range(0,24))\n"
-    )
-    sizes = ("world_size", "tensor_model_parallel_size", "micro_batch_size", "use_distributed_optimizer")
-    assert [roll.get(name) for name in sizes] == [32, 2, 1, True]
-    areal = parse_job(
-        "cluster: {n_nodes: 1, n_gpus_per_node: 8}\nactor: {backend: 'megatron:d2p2t1c2', path: x}\nrollout: {backend: 'sglang:d4'}\n"
-    )
-    assert [areal.get(name) for name in ("world_size", "pipeline_model_parallel_size", "context_parallel_size")] == [8, 2, 2]
-    folded = parse_job("actor: {backend: 'megatron:(attn:d1p6t1c1|ffn:d1p6t1e2)', path: x}\n")
-    assert [folded.get(name) for name in ("world_size", "pipeline_model_parallel_size", "expert_model_parallel_size")] == [6, 6, 2]
-    assert parse_job("actor: {backend: 'fsdp:d8', path: x}\n").get("tensor_model_parallel_size") is None
-
-
-def test_a_switch_of_1_is_on_and_a_false_one_gives_way_to_another_name_of_the_same_argument() -> None:
-    text = "system: {tensor_model_parallel_size: 2, sequence_parallel: 1, use_megatron_fsdp: true, use_custom_fsdp: false}\nmodel: {num_layers: 4}\n"
-    job = parse_job(text)
-    assert (job.get("sequence_parallel"), job.get("use_megatron_fsdp"), job.get("num_layers")) == (True, True, 4)
 
 
 def test_an_experiment_of_flagscale_is_read_with_the_training_that_it_names(tmp_path: Path) -> None:
@@ -215,11 +297,6 @@ def test_an_experiment_of_flagscale_is_read_with_the_training_that_it_names(tmp_
 def test_a_flag_of_none_says_nothing() -> None:
     job = parse_job(f"torchrun --nproc-per-node 8 train.py {FLAGS} --mtp-num-layers None\n")
     assert (job.settings["mtp_num_layers"].source, job.get("num_layers")) == ("default", 4)
-
-
-def test_a_program_that_is_given_no_flag_of_the_model_or_its_layout_has_no_defaults_of_megatron() -> None:
-    job = parse_job("torchrun --standalone --nproc-per-node 4 train_gpt.py --seq-length 1024 --device cuda\n")
-    assert (job.get("seq_length"), job.get("world_size"), job.get("pipeline_model_parallel_size")) == (1024, 4, None)
 
 
 def test_a_colon_gives_variables_their_fallbacks() -> None:
@@ -288,10 +365,6 @@ def test_a_script_of_functions_is_no_yaml(first: str) -> None:
         parse_job(f"{first}\n  python - <<EOF\nif total > 0:\n    print(1)\nEOF\n}}\n")
 
 
-def test_of_two_names_of_torchtitans_compilation_the_newer_counts_for_the_other_is_not_looked_at() -> None:
-    assert parse_job("[training]\nseq_len = 2048\ncompile = false\n[compile]\nenable = true\n").get("torch_compile") is True
-
-
 def test_a_primus_experiment_on_megatron_bridge_is_read_as_arguments_of_its_recipe() -> None:
     job = parse_job(
         "modules:\n  post_trainer:\n    framework: megatron_bridge\n    config: sft_trainer.yaml\n    model: small.yaml\n    overrides:\n"
@@ -313,25 +386,9 @@ def test_fp8_and_deepep_of_nemo_rl_count_only_where_they_are_on() -> None:
     assert (on.unknown, off.unknown) == ((), ())
 
 
-def test_false_where_none_is_the_value_is_none_and_a_window_may_be_one_number() -> None:
-    job = parse_job("model: {fp8: false, window_size: 512, num_layers: 2}\n")
-    assert (job.get("fp8"), job.get("window_size")) == ("none", ("512",))
-
-
-def test_gpt_neox_tells_its_layout_and_its_recompute_beside_deepspeed_s_own() -> None:
-    text = '{"pipe_parallel_size": %s, "model_parallel_size": 2, "num_layers": 44, "checkpoint_activations": true, "train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 1}}'
-    names = ("pipeline_model_parallel_size", "tensor_model_parallel_size", "num_layers", "recompute_granularity")
-    assert [parse_job(text % 4).get(name) for name in names] == [4, 2, 44, "full"]
-    assert parse_job(text % 0).get("pipeline_model_parallel_size") is None  # 0 and 1 are no pipeline
-
-
 def test_a_tag_of_a_program_of_its_own_is_named() -> None:
     with pytest.raises(JobFileError, match=r"holds !include in line 2, a tag that only its own program knows"):
         parse_job("model: {type: llama}\ndata: !include data/mix.yaml\n")
-
-
-def test_a_profile_that_one_name_turns_on_is_on() -> None:
-    assert parse_job(PRIMUS + "      profile: true\n      use_nsys_profiler: false\n").get("use_nsys_profiler") is True
 
 
 def test_a_command_that_a_condition_lengthens_is_read_as_far_as_every_branch_has_it() -> None:
@@ -366,13 +423,6 @@ def test_a_recipe_that_a_file_names_decides_what_its_sections_leave_out(recipe: 
     assert over.get("tensor_model_parallel_size") == 8  # sections go over what the recipe is called with
 
 
-def test_an_interpolation_is_what_its_key_says_and_any_other_is_not_known() -> None:
-    text = "model: {seq_length: 4096, num_layers: 2}\ndataset: {seq_length: '${model.seq_length}'}\n"
-    assert parse_job(text).get("seq_length") == 4096
-    custom = parse_job("dataset: {seq_length: '${art:data,size}'}\nmodel: {num_layers: 2, tensor_model_parallel_size: '${oc.env:TP}'}\n")
-    assert (custom.get("seq_length"), custom.get("tensor_model_parallel_size"), custom.get("num_layers")) == (None, None, 2)
-
-
 @for_each(
     "text",
     "num_layers: 4\nhidden_size: 64\nnum_attention_heads: 4\nrecompute_activations: true\nrecompute_granularity: full\n",
@@ -382,29 +432,6 @@ def test_recompute_activations_overrules_the_granularity_as_megatron_lm_takes_it
     job = parse_job(text)
     assert job.get("recompute_granularity") == "selective"
     assert any("overrules" in note for note in job.notes)
-
-
-@for_each(
-    "flags, expected",
-    ("--packing true --max_length 8192", (8192, True)),
-    ("--packing true --max_length 8192 --packing_length 4096 --optimizer dist_muon", (4096, None)),
-    ("--max_length 8192 --use_distributed_optimizer false", (None, False)),
-)
-def test_what_ms_swift_gives_megatron_itself(flags: str, expected: tuple[object, ...]) -> None:
-    job = parse_job(f"megatron sft --tensor_model_parallel_size 2 --micro_batch_size 1 {flags}\n")
-    assert (job.get("seq_length"), job.get("use_distributed_optimizer")) == expected
-
-
-def test_settings_of_skyrl_and_the_precision_of_nemo_rl() -> None:
-    of_skyrl = parse_job(
-        "uv run -m examples.train.main trainer.strategy=megatron trainer.placement.policy_num_nodes=2 "
-        "trainer.placement.policy_num_gpus_per_node=8 trainer.policy.megatron_config.expert_model_parallel_size=8 "
-        "trainer.policy.megatron_config.transformer_config_kwargs.recompute_granularity=full trainer.micro_train_batch_size_per_gpu=4\n"
-    )
-    names = ("world_size", "expert_model_parallel_size", "recompute_granularity", "micro_batch_size")
-    assert tuple(map(of_skyrl.get, names)) == (16, 8, "full", 4)
-    of_nemo = "policy:\n  precision: bfloat16\n  megatron_cfg: {enabled: true, tensor_model_parallel_size: 2}\n"
-    assert parse_job(of_nemo).get("bf16") is True
 
 
 @for_each(
@@ -471,45 +498,9 @@ def test_llama_factory_recomputes_unless_its_own_switch_is_set(more: str, recomp
             _patched(text, "sft.yaml", fix)
 
 
-def test_a_whole_section_by_its_name_is_an_override_of_a_recipe() -> None:
-    job = parse_job("python run_recipe.py --recipe x_config mixed_precision=bf16_with_mxfp8_mixed train.micro_batch_size=1\n")
-    assert (job.get("fp8_recipe"), job.get("bf16"), job.get("micro_batch_size")) == ("mxfp8", True, 1)
-
-
-def test_a_member_of_an_enum_that_is_saved_by_its_number_is_read() -> None:
-    text = (
-        "model:\n  num_layers: 2\n  attention_backend: {_target_: megatron.core.transformer.enums.AttnBackend, _call_: true, _args_: [3]}\n"
-        "  attention_mask: {_target_: megatron.core.transformer.enums.AttnMaskType, _call_: true, _args_: [2]}\n"
-    )
-    assert parse_job(text).get("attention_backend") == "unfused"
-
-
-def test_numbers_of_deepspeed_inside_the_trainer_s_arguments_may_have_a_point() -> None:
-    text = '{"per_device_train_batch_size": 1, "deepspeed": {"zero_optimization": {"stage": 3, "reduce_bucket_size": 50000000.0}}}'
-    assert parse_job(text).get("bucket_size") == 50_000_000
-
-
 def test_the_rest_of_the_ranks_is_no_number_of_them() -> None:
     text = "data_parallel_replicate_degree: 1\ndata_parallel_shard_degree: -1\ntensor_parallel_degree: 1\n"
     assert [one.id for one in check(parse_job(text), BOOK, TOOL).results if one.group == "will_fail"] == []
-
-
-def test_skyrl_s_supervised_trainer_has_megatron_s_names_too() -> None:
-    job = parse_job(
-        "uv run python -m skyrl.train.main_sft strategy=megatron megatron_config.tensor_model_parallel_size=2 placement.num_nodes=1 "
-        "placement.num_gpus_per_node=8\n"
-    )
-    assert (job.format, job.get("tensor_model_parallel_size"), job.get("world_size")) == ("rl", 2, 8)
-
-
-def test_a_loop_over_the_arguments_gives_variables_nothing_and_what_asks_for_them_is_answered() -> None:
-    script = (
-        "for para in $*; do\n  case $para in --profiling*) profiling=${para#*=};; --backend*) backend=${para#*=};; esac\ndone\n"
-        'BACKEND=${backend:-mpirun}\nAPP="python -u pretrain_gpt.py --save ${path} ' + FLAGS + '"\n'
-        'if [[ $profiling == "torch" ]]; then APP+=" --profile"; fi\nif [[ "$BACKEND" == mpirun ]]; then ${binding} ${APP}; fi\n'
-    )
-    job = parse_job(script)
-    assert (job.get("num_layers"), job.get("use_nsys_profiler"), job.get("tensor_model_parallel_size")) == (4, False, 1)
 
 
 def test_flags_that_a_condition_adds_to_an_array_are_the_only_ones_that_are_not_known() -> None:
