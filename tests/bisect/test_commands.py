@@ -330,26 +330,22 @@ def test_ends_that_are_alike_are_said_and_nothing_between_is_run(history: Histor
     assert {trial.candidate for trial in found.trials} == {0, 8}
 
 
-def test_an_end_that_fails_says_why(history: History, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bisect", *ends(history), "--format", "json", "--", "sh", "-c", "echo linker is missing; exit 2"]) == 3
+@for_each(
+    "script, end, said",
+    ("echo linker is missing; exit 2", "good", "linker is missing"),
+    ('[ "$(git rev-parse HEAD)" != BAD ] || exit 2; exec "$@"', "bad", "failed with exit code 2"),
+    ("true", "good", "left nothing in $DIAGNOSE_OUTPUT"),
+)
+def test_an_end_that_gives_no_value_is_named_with_the_reason(
+    history: History, tmp_path: Path, script: str, end: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("sh", "-c", script.replace("BAD", history.commits[-1]), "sh", *COMMAND)
+    assert main(["bisect", *ends(history), "--state", str(tmp_path / "state"), "--format", "json", "--", *command]) == 3
     found = result(capsys)
+    label = history.commits[0 if end == "good" else -1][:12]
     assert found.result == "cannot_tell"
-    assert found.sentence.startswith("The good end, ")
-    assert "gives no value" in found.sentence
-    assert "linker is missing" in found.sentence
-
-
-def test_a_bad_end_that_fails_is_called_that(history: History, capsys: pytest.CaptureFixture[str]) -> None:
-    fails_there = f'[ "$(git rev-parse HEAD)" != {history.commits[-1]} ] || exit 2; exec "$@"'
-    assert main(["bisect", *ends(history), "--format", "json", "--", "sh", "-c", fails_there, "sh", *COMMAND]) == 3
-    found = result(capsys)
-    assert found.result == "cannot_tell"
-    assert found.sentence.startswith(f"The bad end, {history.commits[-1][:12]}, gives no value")
-
-
-def test_a_command_that_leaves_nothing_is_said(history: History, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bisect", *ends(history), "--format", "json", "--", "true"]) == 3
-    assert "left nothing in $DIAGNOSE_OUTPUT" in result(capsys).sentence
+    assert found.sentence.startswith(f"The {end} end, {label}, gives no value")
+    assert said in found.sentence
 
 
 def test_a_command_that_asks_for_the_end_stops_the_search(history: History, capsys: pytest.CaptureFixture[str]) -> None:
@@ -475,14 +471,6 @@ def test_a_command_that_the_job_file_has_not_is_refused(nightly: Path, capsys: p
 
 
 @pytest.mark.deep
-def test_a_list_of_traces_needs_no_command(nightly: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("list.txt").write_text("".join(f"nightly/night-{number}.sqlite\n" for number in range(20)))
-    assert main(["bisect", "--items", "list.txt", "--good", "nightly/night-5.sqlite", "--format", "json"]) == 0
-    found = result(capsys)
-    assert (found.culprits[0].label, len(found.candidates)) == ("nightly/night-12.sqlite", 15)
-
-
-@pytest.mark.deep
 def test_a_trace_that_can_not_be_read_is_skipped(nightly: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in (9, 10):
         (nightly / f"night-{number}.sqlite").write_bytes((nightly / f"night-{number}.sqlite").read_bytes()[:9000])
@@ -549,9 +537,9 @@ def test_saved_diagnoses_and_traces_stand_side_by_side(nightly: Path, capsys: py
         assert main(["analyse", f"nightly/night-{number}.sqlite", "-o", f"nightly/night-{number}.json", "--quiet"]) == 0
         (nightly / f"night-{number}.sqlite").unlink()
     Path("list.txt").write_text("".join(f"nightly/night-{number}.{'json' if number in {3, 15} else 'sqlite'}\n" for number in range(20)))
-    assert main(["bisect", "--items", "list.txt", "--format", "json"]) == 0
+    assert main(["bisect", "--items", "list.txt", "--good", "nightly/night-2.sqlite", "--format", "json"]) == 0, "it needs no command"
     found = result(capsys)
-    assert found.culprits[0].label == "nightly/night-12.sqlite"
+    assert (found.culprits[0].label, len(found.candidates)) == ("nightly/night-12.sqlite", 18)
     assert all(trial.state == "measured" for trial in found.trials)
 
 

@@ -106,14 +106,12 @@ def test_options_of_engines_that_do_not_go_together_are_2_before_any_work(pipeli
     assert pipeline.inputs == ()
 
 
-def test_the_default_command_may_be_named_and_standard_input_is_a_trace(pipeline: StandIn) -> None:
-    assert main(["analyse", "-"]) == 0
-    assert pipeline.inputs == ("-",)
-
-
-def test_options_may_come_before_the_trace(pipeline: StandIn) -> None:
-    assert main(["--quiet", "x.json"]) == 0
-    assert pipeline.inputs == ("x.json",)
+@for_each("arguments, trace", (["analyse", "-"], "-"), (["--quiet", "x.json"], "x.json"))
+def test_the_default_command_may_be_named_and_options_may_come_before_the_trace(
+    pipeline: StandIn, arguments: list[str], trace: str
+) -> None:
+    assert main(arguments) == 0
+    assert pipeline.inputs == (trace,)
 
 
 @pytest.mark.parametrize(
@@ -297,16 +295,12 @@ def test_strict_is_4_after_the_result_is_written(pipeline: StandIn, tmp_path: Pa
     assert main(["x.json", "--strict"]) == 0
 
 
-class PanicError(BaseException):
-    """Like polars' PanicException: no subclass of Exception."""
-
-
 @pytest.mark.parametrize(
     ("fault", "code", "said"),
     [
         (InputError("It is damaged.", effect="Nothing.", next_step="Export again."), 3, "error: It is damaged. Nothing. Export again."),
         (KeyboardInterrupt(), 130, "interrupted"),
-        (PanicError("index out of bounds"), 70, "error: internal fault, PanicError: index out of bounds"),
+        (pl.exceptions.PanicException("index out of bounds"), 70, "error: internal fault, PanicException: index out of bounds"),
         (RuntimeError("first\nsecond"), 70, "error: internal fault, RuntimeError: first. There is no result."),
         (MemoryError(), 3, "error: Memory ran out. There is no result."),
         (OSError(5, "Input/output error"), 70, "error: internal fault, OSError"),
@@ -322,13 +316,6 @@ def test_faults_end_in_a_sentence(
     assert out == ""
     assert said in err
     assert "Traceback" not in err
-
-
-def test_a_real_panic_of_polars_is_70(pipeline: StandIn) -> None:
-    assert issubclass(pl.exceptions.PanicException, BaseException)
-    assert not issubclass(pl.exceptions.PanicException, Exception)
-    pipeline.answer = pl.exceptions.PanicException("rust")
-    assert main(["x.json"]) == 70
 
 
 def test_the_traceback_comes_only_when_asked_for(
@@ -447,12 +434,9 @@ def test_render_gives_what_the_analysis_gave(pipeline: StandIn, saved: Path, cap
 def test_what_is_not_a_diagnosis_is_3(tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "d.json"
     path.write_bytes(content)
-    assert main(["render", str(path)]) == 3
-    assert "Traceback" not in capsys.readouterr().err
-
-
-def test_a_missing_diagnosis_is_3(tmp_path: Path) -> None:
-    assert main(["render", str(tmp_path / "none.json")]) == 3
+    for asked in (path, tmp_path / "none.json"):
+        assert main(["render", str(asked)]) == 3
+        assert "Traceback" not in capsys.readouterr().err
 
 
 def test_kernel_says_bucket_and_reason(capsys: pytest.CaptureFixture[str]) -> None:

@@ -626,17 +626,6 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_trace_with_itself_has_no_change(traces: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(traces)
-    assert main(["gate", "demo.sqlite", "demo.sqlite", "--config", "job.yaml", "--max-regression", "0%", "--format", "json"]) == 0
-    found = c.decode(capsys.readouterr().out.encode())
-    assert (found.outcome.result, found.effect.delta, found.effect.basis) == ("no_change", 0.0, "identical")
-    assert found.delta is not None
-    assert found.delta.delta_ns == sum(row.delta_ns for row in found.delta.categories) == 0
-    assert {one.state for one in found.findings} == {"same"}
-    assert (found.environment, found.settings, found.kernels) == ((), (), ())
-
-
 def test_findings_of_a_real_trace_point_at_lines_of_its_job_file(
     traces: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

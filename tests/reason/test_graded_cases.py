@@ -9,9 +9,7 @@ from diagnose.load.trainer_log import load_specs, logged_run
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.findings import find
 from diagnose.reason.walls import bounds, verdict
-from fixtures.scenario import load
 from tests.builders.facts import BOOK, facts
-from tests.builders.records import replace
 from tests.builders.simulated import document
 
 LINE = " [2026-11-01 10:00:00] iteration {at:8d}/     500 | consumed samples: {at:12d} | elapsed time per iteration (ms): {ms:.1f} | loss: 1 |\n"
@@ -90,49 +88,6 @@ def test_the_same_share_of_transport_is_a_wall_only_where_compute_waits_for_it()
     first = exposed.findings[0]
     assert first.bound_ns == sum(row.blocking_ns or 0 for row in exposed.communication if row.kind == "expert"), (
         "no more than was waited for"
-    )
-
-
-@pytest.mark.deep
-def test_sampled_ranks_of_a_pipeline_are_surveyed_by_stage() -> None:
-    """One rank of each of four stages.
-
-    The slowest speaks, none by its number, and ranks of unlike stages are not held against each other.
-    """
-    found = document("ranks-pipeline-uneven")
-    assert found.ranks is not None
-    assert found.verdict.rank == found.ranks.slowest != 0
-    stages = {rank: group.stage for group in found.ranks.groups for rank in group.ranks}
-    assert len(set(stages.values())) == len(stages) == 4
-    assert all(row.transfer_ns is not None and row.wait_ns is not None for row in found.ranks.exchanges)
-    assert not {one.id for one in found.findings if one.id.startswith("compute-straggler")}
-
-
-@pytest.mark.deep
-def test_two_ranks_of_two_hosts_over_hybridep_end_together_and_nobody_is_late() -> None:
-    """Ranks 0 and 3 of four, on hosts with clocks of their own; rank 0 begins 25 ms later.
-
-    Skew after alignment, and no word of the others.
-    """
-    base = load("ranks-start-skew-two-hosts")
-    model = {**base.plan.job["model"], "moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"}
-    faults = replace(base.plan.faults, start_skew={0: 25e6}, missing=(1, 2))
-    found = document(replace(base, plan=replace(base.plan, job={**base.plan.job, "model": model}, faults=faults)))
-    ranks = found.ranks
-    assert ranks is not None
-    assert [pair.aligned for pair in ranks.clocks] == [True]
-    assert [(one.rank, round(one.begins_ns / 1e6)) for one in ranks.skew] == [(0, 25)]
-    assert abs(ranks.skew[0].ends_ns) < 100_000
-    assert ranks.late == ()
-    ids = {one.id for one in found.findings}
-    assert {"capture-start-skew", "capture-ranks-missing"} <= ids
-    assert not {one for one in ids if "straggler" in one}
-    backends = {row.backend for row in found.communication}
-    assert {"hybridep", "nccl"} <= backends, "NCCL alone is not the exchange"
-    exchange = next(one for one in found.findings if one.id == "communication-blocking-expert-exchange")
-    assert exchange.bound_ns is not None
-    assert exchange.bound_ns <= max(row.blocking_ns or 0 for row in found.communication if row.kind == "expert"), (
-        "waited for, not merely exposed"
     )
 
 
