@@ -344,26 +344,6 @@ class VisionEncoder(OnDevice, frozen=True, kw_only=True):
     passes: tuple[VisionPass, ...]
 
 
-class TimelineOp(Struct, frozen=True, kw_only=True):
-    """One bar of the timeline figure: consecutive operations of one stream and bucket drawn as one."""
-
-    stream: int | None
-    start_ns: int
-    end_ns: int
-    bucket: str
-    role: Role
-    name: str
-    kernels: int
-
-
-class TimelineGap(Struct, frozen=True, kw_only=True):
-    """One stretch without compute, with its cause."""
-
-    start_ns: int
-    end_ns: int
-    cause: str
-
-
 class TimelineColumns(Struct, frozen=True, kw_only=True):
     """Every operation of the step and every stretch without compute, one column per figure: what a timeline draws when it is zoomed.
 
@@ -417,18 +397,12 @@ class HostColumns(Struct, frozen=True, kw_only=True):
 
 
 class Timeline(OnDevice, frozen=True, kw_only=True):
-    """One step of one device.
-
-    `ops` and `gaps` are thinned (`omitted` bars are too short to tell apart); `columns` holds them all, `host` what launched them.
-    """
+    """One step of one device: `columns` holds its operations, `host` what launched them."""
 
     step: int
     start_ns: int
     end_ns: int
-    ops: tuple[TimelineOp, ...]
-    gaps: tuple[TimelineGap, ...]
-    omitted: int = 0
-    columns: TimelineColumns | None = None
+    columns: TimelineColumns
     host: HostColumns | None = None
 
 

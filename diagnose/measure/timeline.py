@@ -1,4 +1,4 @@
-"""One step for drawing: thinned (bars too close to tell apart are one, those too short are counted), and whole, column by column."""
+"""One step for drawing, column by column."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 import polars as pl
 from msgspec import Struct, field
-from msgspec.structs import replace
 
-from diagnose.document.device import HostColumns, TimelineColumns, TimelineGap, TimelineOp
+from diagnose.document.device import HostColumns, TimelineColumns
 from diagnose.document.diagnosis import MOST_SPANS
 from diagnose.measure.buckets.context import innermost
 from diagnose.measure.step_host import host_columns, median_step
@@ -20,12 +19,9 @@ from diagnose.measure.waits.stalls import Stalls
 from diagnose.model.intervals import merge
 from diagnose.model.trace import Trace
 
-BARS = 3000  # a page stays quick with about this many
-GAPS = 1500
 # operations of a step that are kept one by one: about 1.5 MB of JSON; what is longer is a capture that was not cut into steps
 WHOLE = 50_000
 LONGEST_NAME = 300
-UNSEEN = 20_000  # a gap shorter than this part of the step is narrower than a fraction of a pixel
 
 
 class DrawnStep(Struct, frozen=True, kw_only=True):
@@ -37,17 +33,14 @@ class DrawnStep(Struct, frozen=True, kw_only=True):
     step: int
     start_ns: int
     end_ns: int
-    ops: tuple[TimelineOp, ...]
-    gaps: tuple[TimelineGap, ...]
-    omitted: int = 0
-    packed: bytes = b""
+    packed: bytes
     packed_host: bytes = b""
     spans: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     @property
-    def columns(self) -> TimelineColumns | None:
-        """The whole step; None where it was not measured."""
-        return msgspec.json.decode(zlib.decompress(self.packed), type=TimelineColumns) if self.packed else None
+    def columns(self) -> TimelineColumns:
+        """The operations of the step, and what was without compute."""
+        return msgspec.json.decode(zlib.decompress(self.packed), type=TimelineColumns)
 
     @property
     def host(self) -> HostColumns | None:
@@ -73,10 +66,11 @@ def timeline(
     role = roles.gather(pieces["producer"]).cast(pl.String)
     by_role = pl.when(pl.col("cause") == "blocking").then(pl.concat_str(pl.lit("blocking_"), role)).otherwise(None)
     named = pieces.select("start", "end", "producer", pl.coalesce(by_role, "cause").alias("cause"))
-    thinned = drawn(own.select("start", "end", "stream", "bucket", "role", "name_id"), named, (index, start, end), trace.names["text"])
     ops = kept_operations(own, (start, end))
-    return replace(
-        thinned,
+    return DrawnStep(
+        step=index,
+        start_ns=start,
+        end_ns=end,
         packed=_packed(whole(ops, named, start, trace, omitted=own.height - ops.height)),
         packed_host=_packed(host_columns(ops, ranges, (start, end), trace, rank)),
         spans=spans(ops, pieces, work, classes, start),
@@ -217,48 +211,8 @@ def _joined(pieces: pl.DataFrame) -> pl.DataFrame:
     return _runs(ordered, begins, pl.col("cause", "producer").first()).sort("start").head(WHOLE)
 
 
-def drawn(work: pl.DataFrame, pieces: pl.DataFrame, window: tuple[int, int, int], names: pl.Series) -> DrawnStep:
-    """Thin one step. `work`: start, end, stream, bucket, role, name_id; `pieces`: start, end, cause; `window`: (index, start, end)."""
-    index, begin, close = window
-    bars, hidden = _bars(work.with_columns(pl.col("start").clip(begin, close), pl.col("end").clip(begin, close)), close - begin)
-    gaps, left_out = _thin_gaps(pieces.select("start", "end", "cause"), close - begin)
-    times = (pl.col("start").alias("start_ns"), pl.col("end").alias("end_ns"))
-    named = bars.select(
-        "stream", *times, "bucket", "role", names.gather(bars["name_id"]).str.slice(0, LONGEST_NAME).alias("name"), "kernels"
-    )
-    return DrawnStep(
-        step=index,
-        start_ns=begin,
-        end_ns=close,
-        ops=tuple(TimelineOp(**row) for row in named.iter_rows(named=True)),
-        gaps=tuple(TimelineGap(**row) for row in gaps.select(*times, "cause").iter_rows(named=True)),
-        omitted=hidden + left_out,
-    )
-
-
 def _runs(frame: pl.DataFrame, begins: pl.Expr, *told: pl.Expr) -> pl.DataFrame:
     """Rows joined up to the next one that begins a run: start, end, and what is told of each run; longest first."""
     numbered = frame.with_columns(begins.fill_null(value=True).cum_sum().alias("run"))
     joined = numbered.group_by("run").agg(pl.col("start").min(), pl.col("end").max(), *told)
     return joined.sort(pl.col("end") - pl.col("start"), "start", descending=[True, False])
-
-
-def _bars(work: pl.DataFrame, length: int) -> tuple[pl.DataFrame, int]:
-    """The BARS longest runs of one bucket on one stream, joined across distances too short to see and shorter than what ran before."""
-    sight = max(1, length // 2000)
-    lasting = pl.col("end") - pl.col("start")
-    begins = (pl.col("bucket") != pl.col("bucket").shift(1)) | (pl.col("stream") != pl.col("stream").shift(1))
-    begins |= pl.col("start") - pl.col("end").shift(1) > pl.min_horizontal(pl.lit(sight), lasting.shift(1))
-    name = pl.col("name_id").sort_by(lasting).last()
-    runs = _runs(work.sort("stream", "start", "end"), begins, pl.col("stream", "bucket", "role").first(), name, pl.len().alias("kernels"))
-    drawn = runs.head(BARS).sort("stream", "start", "end")
-    return drawn, int(runs.slice(BARS)["kernels"].sum())
-
-
-def _thin_gaps(pieces: pl.DataFrame, length: int) -> tuple[pl.DataFrame, int]:
-    """Touching pieces of one cause joined; the GAPS longest of them, and how many are left out. Nothing is drawn where compute ran."""
-    seen = pieces.filter(pl.col("end") - pl.col("start") >= length // UNSEEN).sort("start")
-    begins = (pl.col("cause") != pl.col("cause").shift(1)) | (pl.col("start") > pl.col("end").shift(1))
-    runs = _runs(seen, begins, pl.col("cause").first())
-    left_out = pieces.height - seen.height + max(0, runs.height - GAPS)
-    return runs.head(GAPS).sort("start").select("start", "end", "cause"), left_out

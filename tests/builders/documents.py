@@ -167,7 +167,7 @@ def forecast(text: str = "", *, told: bool = True) -> f.Forecast:
         gap_cause=(0,),
         gap_blocked_by=(None,),
     )
-    shown = Timeline(rank=0, device=0, step=3, start_ns=0, end_ns=65_000_000, ops=(), gaps=(), columns=columns)
+    shown = Timeline(rank=0, device=0, step=3, start_ns=0, end_ns=65_000_000, columns=columns)
     return structs.replace(
         empty,
         sentence=f"100.0 ms → about 65 ms with 2 changes (62 to 90).{text}",

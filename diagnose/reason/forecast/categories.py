@@ -167,4 +167,4 @@ def drawn(replayed: Replayed, step: int) -> Timeline:
         omitted=omitted,
     )
     graph = replayed.graph
-    return Timeline(rank=graph.rank, device=graph.device, step=step, start_ns=begin, end_ns=close, ops=(), gaps=(), columns=columns)
+    return Timeline(rank=graph.rank, device=graph.device, step=step, start_ns=begin, end_ns=close, columns=columns)

@@ -105,10 +105,10 @@ def _busy(figure: Figure, hover: str, looks: tuple[Look, Look], rows: Sequence[B
 
 def timeline(document: Diagnosis, shown: Timeline) -> Figure:
     """One step by stream, and above it the stretches without compute by their cause."""
-    columns = shown.columns or thinned(shown)
+    columns = shown.columns
     whole = document.steps.anchor == "capture"
     window = "The whole capture" if whole else f"Step {shown.step}"
-    operations = units.plural(len(columns.start_ns), "operation" if shown.columns else "bar")
+    operations = units.plural(len(columns.start_ns), "operation")
     short = f" {units.count(columns.omitted)} shorter ones are left out." if columns.omitted else ""
     return stream_figure(
         shown,
@@ -121,7 +121,7 @@ def timeline(document: Diagnosis, shown: Timeline) -> Figure:
 
 def stream_figure(shown: Timeline, *, key: str, title: str, caption: str) -> Figure:
     """A step by stream, below its stretches without compute."""
-    columns = shown.columns or thinned(shown)
+    columns = shown.columns
     order = lanes(columns)
     return Figure(
         key=key,
@@ -132,31 +132,6 @@ def stream_figure(shown: Timeline, *, key: str, title: str, caption: str) -> Fig
             names=(GAP_LANE, *(f"stream {'not recorded' if columns.streams[place] is None else columns.streams[place]}" for place in order))
         ),
         marks=(_spans(columns, order),) if columns.start_ns or columns.gap_start_ns else (),
-    )
-
-
-def thinned(shown: Timeline) -> TimelineColumns:
-    """What a document of an earlier version holds of the step: its thinned bars, as columns."""
-    streams = tuple(dict.fromkeys(op.stream for op in shown.ops))
-    buckets, names = tuple(dict.fromkeys(op.bucket for op in shown.ops)), tuple(dict.fromkeys(op.name for op in shown.ops))
-    causes = tuple(dict.fromkeys(gap.cause for gap in shown.gaps))
-    return TimelineColumns(
-        streams=streams,
-        buckets=buckets,
-        names=names,
-        causes=causes,
-        start_ns=tuple(op.start_ns - shown.start_ns for op in shown.ops),
-        duration_ns=tuple(op.end_ns - op.start_ns for op in shown.ops),
-        stream=tuple(streams.index(op.stream) for op in shown.ops),
-        bucket=tuple(buckets.index(op.bucket) for op in shown.ops),
-        name=tuple(map({name: place for place, name in enumerate(names)}.__getitem__, (op.name for op in shown.ops))),
-        queued_ns=(None,) * len(shown.ops),
-        range=(None,) * len(shown.ops),
-        gap_start_ns=tuple(gap.start_ns - shown.start_ns for gap in shown.gaps),
-        gap_duration_ns=tuple(gap.end_ns - gap.start_ns for gap in shown.gaps),
-        gap_cause=tuple(causes.index(gap.cause) for gap in shown.gaps),
-        gap_blocked_by=(None,) * len(shown.gaps),
-        omitted=shown.omitted,
     )
 
 

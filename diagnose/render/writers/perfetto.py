@@ -54,13 +54,12 @@ def write(document: Diagnosis, _options: Options) -> str:
     shown = document.timeline
     told: dict[str, Any] = {"tool": f"{document.tool.name} {document.tool.version}"}
     if shown is not None:
-        whole = shown.columns
         told |= {
             "file": _text(next((one.file for one in document.capture.ranks if one.rank == shown.rank), "")),
             "step": shown.step,
             "step_start_ns": shown.start_ns,
             "step_end_ns": shown.end_ns,
-            "left_out": (0 if whole is None else whole.omitted) + (0 if shown.host is None else shown.host.omitted),
+            "left_out": shown.columns.omitted + (0 if shown.host is None else shown.host.omitted),
         }
     lines = ",\n".join(events)
     return f'{{"displayTimeUnit": "ns", "otherData": {_json(told)}, "traceEvents": [\n{lines}\n]}}\n'
@@ -71,9 +70,7 @@ def _events(document: Diagnosis) -> Iterator[str]:
     shown = document.timeline
     if shown is None:
         return
-    from diagnose.render.figures.step import thinned  # noqa: PLC0415 - so that the command line starts quickly
-
-    columns = shown.columns or thinned(shown)
+    columns = shown.columns
     own = [*_diagnosed(document, shown, columns)]
     streams, operations = _streams(columns)
     threads, calls = _threads(shown.host) if shown.host is not None else ([], [])

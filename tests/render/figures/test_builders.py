@@ -55,7 +55,7 @@ def test_buckets_and_communication_add_up_to_their_busy_time() -> None:
     assert [lengths(exchanges, row) for row in range(len(exchanges.y.names))] == sorted(known, reverse=True)
 
 
-def spans_of(columns: TimelineColumns | None) -> tuple[Figure, Spans]:
+def spans_of(columns: TimelineColumns) -> tuple[Figure, Spans]:
     shown = rich().timeline
     assert shown is not None
     figure = step.timeline(rich(), structs.replace(shown, columns=columns))
@@ -80,18 +80,6 @@ def test_the_timeline_has_every_operation_and_gap_in_its_lane() -> None:
     assert [spans.names[place] for place in spans.name[3:5]] == ["flash", "combine"]
     assert (spans.queued[3:5], spans.range[3:5], spans.by[:5]) == ((COLUMNS.queued_ns[0], -1), (2, -1), (4, -1, -1, -1, -1))
     assert "20,000 operations" in figure.caption
-
-
-def test_a_document_without_columns_draws_its_thinned_bars() -> None:
-    document = rich()
-    shown = document.timeline
-    assert shown is not None
-    figure, spans = spans_of(None)
-    gaps = len(shown.gaps)
-    assert (len(spans.row), spans.row[:gaps]) == (gaps + len(shown.ops), (0,) * gaps)
-    drawn = [(figure.y.names[row], start) for row, start in zip(spans.row, spans.start, strict=True)][gaps:]
-    assert drawn == [(f"stream {op.stream}", op.start_ns - shown.start_ns) for op in shown.ops]
-    assert set(spans.by) == {-1}
 
 
 def test_one_colour_of_the_timeline_has_one_meaning() -> None:
