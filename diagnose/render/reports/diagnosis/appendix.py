@@ -10,7 +10,7 @@ from diagnose.knowledge.templates import capitalised
 from diagnose.render import units, words
 from diagnose.render.report import Row, Table, rows_of
 from diagnose.render.reports.diagnosis import lost, story
-from diagnose.render.reports.diagnosis.tables import device_label, file_label, on, per
+from diagnose.render.reports.diagnosis.tables import file_label, on, per
 
 _SizeValue = int | float | str | None
 _MOST_KEYS = 40  # of a whole configuration dump, hundreds of keys decide nothing here; the JSON output lists all
@@ -239,20 +239,6 @@ def ledger(document: Diagnosis) -> Table:
     )
 
 
-def tables_read(document: Diagnosis) -> Table:
-    """Rows read, kept and refused for every table of the input."""
-    return Table(
-        "rows",
-        "Rows read",
-        rows_of(
-            {"table": row.table, "#read": units.count(row.read), "#kept": units.count(row.kept), "#refused": units.count(row.refused)}
-            for row in document.capture.tables
-        ),
-        note="Read = kept + refused; the table of data quality says why rows were refused.",
-        empty="not recorded",
-    )
-
-
 def not_assessed(document: Diagnosis) -> Table:
     """Rules that lacked a fact: neither found nor ruled out.
 
@@ -307,28 +293,6 @@ def _job_only(rules: Sequence[NotAssessed], *, given: bool) -> list[str]:
     settings = sorted({name.removeprefix("job_") for one in rules for name in one.missing})
     ask = "Not in the job file:" if given else "Pass the job file (--config) with"
     return [f"{len(rules)} rules", "job settings", f"{ask} {', '.join(settings)}. Rules: {', '.join(one.id for one in rules)}."]
-
-
-def totals(document: Diagnosis) -> Table:
-    """Figures over the whole capture that anybody can recompute from the trace."""
-    return Table(
-        "totals",
-        "Totals of the whole capture",
-        rows_of(
-            {
-                "device": device_label(row.rank, row.device),
-                "#kernels": units.count(row.kernel_count),
-                "#kernel work ms": units.ms(row.kernel_work_ns),
-                "#GPU busy ms": units.ms(row.device_busy_ns),
-                "#kernel busy ms": units.ms(row.kernel_busy_ns),
-                "#communication busy ms": units.ms(row.transport_busy_ns),
-                "#exposed ms": units.ms(row.transport_exposed_ns),
-                "#span ms": units.ms(row.last_ns - row.first_ns),
-            }
-            for row in document.totals
-        ),
-        note="Whole capture, not cut into steps, so that any other tool can check these figures.",
-    )
 
 
 def facts(document: Diagnosis) -> Table:

@@ -104,8 +104,6 @@ def _details(document: Diagnosis) -> Iterator[Block]:
     yield Block(content=appendix.capture(document), section="capture", worth=60, aside=True)
     yield Block(content=appendix.not_assessed(document), section="not-assessed", worth=58, aside=True)
     yield Block(content=appendix.ledger(document), section="ledger", worth=59, aside=True)
-    yield Block(content=appendix.totals(document), section="appendix", folded=True, least=PAGE)
-    yield Block(content=appendix.tables_read(document), section="appendix", worth=51, aside=True, folded=True, least=LIMITED)
     yield Block(content=appendix.facts(document), section="appendix", folded=True, least=PAGE)
 
 
@@ -160,7 +158,6 @@ def _device(document: Diagnosis, device: DeviceBudget, *, others: int, fold: str
     if others:
         hint = Text(text=f"{units.plural(others, 'other device')}: see the HTML or JSON output.", hint=True)
         yield Block(content=hint, section="numbers", worth=70, most=LIMITED, name="budget")
-    yield block(tables.budget_steps(device), least=PAGE)
     yield block(tables.buckets(document, rank, number))
     yield block(tables.communication(document, rank, number))
     yield block(tables.blocking(document, rank, number), 2)

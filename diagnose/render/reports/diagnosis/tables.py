@@ -196,24 +196,6 @@ def budget(document: Diagnosis, device: DeviceBudget) -> Table:
     )
 
 
-def budget_steps(device: DeviceBudget) -> Table:
-    """The exact split of each step of one device: the parts of a row add up to its window."""
-    segments = shown_segments(device.per_step)
-    return Table(
-        f"steps-{device.rank}-{device.device}",
-        f"Each step, in ms · {device_label(device.rank, device.device)}",
-        rows_of(
-            {
-                "#step": str(step.index),
-                "#step ms": units.ms(step.window_ns),
-                **{f"#{part.look.label}": units.ms(part.of(step)) for part in segments},
-            }
-            for step in device.per_step
-        ),
-        note="The parts of each row add up to its step.",
-    )
-
-
 def shown_segments(steps: Sequence[StepBudget]) -> tuple[words.Segment, ...]:
     """The segments of which some step has any."""
     return tuple(segment for segment in words.SEGMENTS if any(segment.of(step) for step in steps))
