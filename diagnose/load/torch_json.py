@@ -76,6 +76,8 @@ def read(
         more, rest = _object(b'{"traceEvents": [' + decoded.tail)
         if more is None and cut is None:
             cut = "what follows the events is not whole"
+        if (more or {}).pop("traceEvents", None):
+            raise refused(f'{display_name} holds "traceEvents" twice: which of the lists are its events can\'t be told.', _WRITE)
         keys, goes_on = {**keys, **(more or {})}, _is_json(rest)
     if not decoded.part.read and decoded.undecodable == 0:
         raise InputError(f"{display_name} is an empty list of events.", effect="There is nothing to diagnose.", next_step=_WRITE)
@@ -133,7 +135,6 @@ def _object(text: bytes) -> tuple[dict[str, Any] | None, str]:
         return None, ""
     if not isinstance(value, dict):
         return None, ""
-    value.pop("traceEvents", None)
     return value, read[end:]
 
 

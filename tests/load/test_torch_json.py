@@ -494,6 +494,7 @@ FOREIGN = {
     b'{"traceEvents": null}': "not a list",
     b'{"traceEvents": {"a": 1}}': "not a list",
     b'{"traceEvents": []}': "empty list",
+    b'{"traceEvents": [], "traceEvents": [{"ph": "X"}]}': "twice",
     b"[]": "empty list",
     b"[1, 2, 3]": "none of the events",
     b'[{"file": "x", "mode": "FULL"}]': "none of the events",

@@ -42,7 +42,7 @@ def causes(
     stages: tuple[Iterable[tuple[int, str]], ...] = (
         (*_exchanges(delta, overlaps, limits), *(said for said, effect in switched if not effect), *_in_pieces(delta, kernels, limits)),
         alike(delta.categories, delta.delta_ns, kernels, limits),
-        ((whole, text) for text in (*_swapped(delta, overlaps, limits), *_facts(both, delta, limits))),
+        (*((whole, text) for text in _swapped(delta, overlaps, limits)), *_facts(both, delta, kernels, limits)),
         (said for said, effect in switched if effect),
     )
     for stage in stages:
@@ -151,17 +151,24 @@ def _ranks(side: Diagnosis, finding: str) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}" if ranks else "one rank"
 
 
-def _facts(both: tuple[Diagnosis, Diagnosis], delta: StepDelta, limits: CauseLimits) -> Iterator[str]:
-    """Facts that one side alone has above nought; and times that hold the change, of which there is more or less."""
+def _facts(
+    both: tuple[Diagnosis, Diagnosis], delta: StepDelta, kernels: Sequence[KernelChange], limits: CauseLimits
+) -> Iterator[tuple[int, str]]:
+    """Facts that one side alone has above nought; and times that hold the change, of which there is more or less.
+
+    What one side alone does explains no compute kernel that takes another time per launch: graphs launch the same kernels.
+    """
+    at_another_pace = sum(one.delta_ns for one in kernels if one.kind in {"slower", "faster"} and one.role != "transport")
+    explained = abs(delta.delta_ns) - (at_another_pace if delta.delta_ns > 0 else -at_another_pace)
     for name, words in limits.facts.items():
         here, there = (_number(side, name) for side in both)
         if here is None or there is None:
             continue
         degree = words.more if delta.delta_ns > 0 else words.less
         if bool(here) != bool(there):
-            yield words.began if there else words.ended
+            yield explained, words.began if there else words.ended
         elif degree is not None and (there - here) * delta.delta_ns >= limits.share.value * delta.delta_ns**2:
-            yield degree
+            yield abs(delta.delta_ns), degree
 
 
 def by_kind(overlaps: Sequence[OverlapChange]) -> Mapping[CommKind, list[OverlapChange]]:

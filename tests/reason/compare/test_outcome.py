@@ -3,10 +3,12 @@
 import re
 
 import pytest
+from msgspec import structs
 
-from diagnose.document.comparison import Category, EnvironmentChange, OverlapChange, SettingChange
+from diagnose.document.comparison import Category, EnvironmentChange, KernelChange, OverlapChange, SettingChange, StepDelta
 from diagnose.document.diagnosis import Fact
 from diagnose.model.vocabulary import CommKind
+from diagnose.reason.compare.causes import causes
 from diagnose.reason.compare.outcome import _exchange, _overlap, besides
 from diagnose.render.reports.comparison import story
 from tests.builders.cases import for_each
@@ -110,3 +112,22 @@ def test_the_document_of_a_comparison_says_what_its_times_are_of() -> None:
     assert (story.whole(found), story.per(found)) == ("median iteration", "per iteration")
     assert [run(*pair).window for pair in ((forward, training), (training, training), (document(steps), document(steps)))] == ["step"] * 3
     assert run(document(steps, anchor="capture"), document(steps, anchor="capture")).window == "capture"
+
+
+@for_each(
+    "slower, said",
+    (0, "Kernels are launched from CUDA graphs now."),
+    (45, "Kernels are launched from CUDA graphs now."),
+    (55, ""),  # of 100: what takes longer per launch leads, and no graph explains it
+)
+def test_graphs_explain_no_product_that_takes_longer_per_launch(slower: int, said: str) -> None:
+    here, there = (
+        structs.replace(document(), facts={"graph_kernel_share": Fact(value=share, unit="share", status="measured")})
+        for share in (0.0, 0.9)
+    )
+    delta = StepDelta(base_ns=1000, new_ns=1100, delta_ns=100, base_steps=(0,), new_steps=(0,), categories=())
+    gemm = KernelChange(
+        kind="slower", name="gemm", bucket="dense_gemm", was=None, stream=7, was_stream=7, base_launches=1, new_launches=1, base_launch_ns=100,
+        new_launch_ns=100 + slower, base_work_ns=100, new_work_ns=100 + slower, delta_ns=slower, role="compute",
+    )  # fmt: skip
+    assert causes((here, there), delta, (), (), RULES.limits.causes, (gemm,) if slower else ()) == said
