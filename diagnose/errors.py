@@ -6,9 +6,18 @@ returns for it (the table in README.md, "Exit codes").
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """` Did you mean NAME?` where a word is nearly one of these, in whatever case; else nothing."""
+    import difflib  # noqa: PLC0415 - only where something is wrong
+
+    by_small = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(word.lower(), by_small, n=1)
+    return f" Did you mean {by_small[close[0]]}?" if close else ""
 
 
 class DiagnoseError(Exception):

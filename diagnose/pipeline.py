@@ -71,25 +71,32 @@ def diagnose(
     prepared = prepare(config=config, overrides=overrides, command=command, rules=rules, step_range=step_range, nsys=nsys)
     found = find_inputs([inputs] if isinstance(inputs, str | Path) else inputs)
     logged = None if log is None else logged_run(Path(log), load_specs(), profiled=_profiled(prepared.job))
-    if getattr(engine, "scheduler", None) is None:  # workers elsewhere may see what is not to be seen from here
-        _check_there(found)
-    tasks = tuple(tasks_of(found.paths, rank))
-    run = Run(
-        settings=for_inputs(prepared, len(tasks)) if forecasts else prepared.settings,
-        knowledge=prepared.knowledge,
-        tasks=tasks,
-        doing=progress or silent,
-        notice=notice or silent,
-    )
-    outcomes = _outcomes(run, engine)
-    measured = _measured(found, outcomes, run.doing)
+    settings = for_inputs(prepared, len(found.paths)) if forecasts else prepared.settings
+    run, outcomes, measured = _all_measured(found, replace(prepared, settings=settings), rank, engine, progress, notice)
     document = conclude(measured, prepared.job, prepared.knowledge, include_host_info=include_host_info, logged=logged)
     if not forecasts:
         return document
     run.doing("replaying")
     return _with_forecasts(
-        document, measured, prepared, run, [task for task in tasks if isinstance(outcomes[task.place], Measured)], engine
+        document, measured, prepared, run, [task for task in run.tasks if isinstance(outcomes[task.place], Measured)], engine
     )
+
+
+def _all_measured(
+    found: Inputs, prepared: Prepared, rank: int | None, engine: Engine | None, progress: Say | None, notice: Say | None
+) -> tuple[Run, dict[int, Measured | InputError], Sequence[Measured]]:
+    """Measure every input: the run, what each of its tasks came to, and what was measured. Raises the errors of `diagnose.errors`."""
+    if getattr(engine, "scheduler", None) is None:  # workers elsewhere may see what is not to be seen from here
+        _check_there(found)
+    run = Run(
+        settings=prepared.settings,
+        knowledge=prepared.knowledge,
+        tasks=tuple(tasks_of(found.paths, rank)),
+        doing=progress or silent,
+        notice=notice or silent,
+    )
+    outcomes = _outcomes(run, engine)
+    return run, outcomes, _measured(found, outcomes, run.doing)
 
 
 def _outcomes(run: Run, engine: Engine | None) -> dict[int, Measured | InputError]:
@@ -165,17 +172,8 @@ def whatif(
     crowd = too_many(len(found.paths))
     if crowd is not None:
         raise UsageError(crowd, effect="Nothing was forecast.", next_step="`diagnose` itself compares all of them.")
-    if getattr(engine, "scheduler", None) is None:
-        _check_there(found)
-    run = Run(
-        settings=replace(prepared.settings, replay=True),
-        knowledge=prepared.knowledge,
-        tasks=tuple(tasks_of(found.paths, rank)),
-        doing=progress or silent,
-        notice=notice or silent,
-    )
-    outcomes = _outcomes(run, engine)
-    measured = _measured(found, outcomes, run.doing)
+    replayed = replace(prepared, settings=replace(prepared.settings, replay=True))
+    run, _, measured = _all_measured(found, replayed, rank, engine, progress, notice)
     free = Free(remove=tuple(remove), scale=tuple(scale), detach=tuple(detach), link=link, no_wait=no_wait, gpu=gpu)
     searched = plan or not (fixes or free.any)  # only then the order of the report's plan counts, and only where numerics are in it
     document = conclude(measured, prepared.job, prepared.knowledge)

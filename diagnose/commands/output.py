@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diagnose.commands.options import LEVELS, Detail, Output
-from diagnose.errors import OutputError, UsageError
+from diagnose.errors import OutputError, UsageError, meant
 from diagnose.render import Options, extensions_for, format_of, kind_of, section_names, table_names, write
 
 if TYPE_CHECKING:
@@ -74,9 +73,9 @@ def _table(path: Path | None, kind: str, sections: tuple[str, ...]) -> str:
     given = [path.stem] if path is not None and path.stem in names else list(sections)
     if len(given) == 1 and given[0] in names:
         return given[0]
-    close = difflib.get_close_matches((given or ["" if path is None else path.stem])[0], names, n=1)
+    near = meant((given or ["" if path is None else path.stem])[0], names)
     raise UsageError(
-        f"{'--format csv' if path is None else f'-o {path}'} is one table, and none is named.{f' Did you mean {close[0]}?' if close else ''}",
+        f"{'--format csv' if path is None else f'-o {path}'} is one table, and none is named.{near}",
         effect="Nothing was written.",
         next_step=f"Call the file after it (-o findings.csv) or give --section NAME; the tables are {', '.join(names)}.",
     )
@@ -137,9 +136,8 @@ def print_document(document: Any, format_name: str, options: Options | None = No
 def _refuse_unknown(sections: Sequence[str], parts: Sequence[str]) -> None:
     """Refuse parts that the report has not: only now is that known, so an analysis is not lost to a slip. Raises UsageError."""
     for name in sections:
-        close = difflib.get_close_matches(name, parts, n=1)
         raise UsageError(
-            f"--section {name}: the report has no such part.{f' Did you mean {close[0]}?' if close else ''}",
+            f"--section {name}: the report has no such part.{meant(name, parts)}",
             effect="All else was written.",
             next_step=f"Use one of {', '.join(parts)}.",
         )

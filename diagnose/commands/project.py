@@ -8,7 +8,6 @@ paths are relative to the file. What is typed on the command line goes before it
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 import click
 
-from diagnose.errors import UsageError
+from diagnose.errors import UsageError, meant
 
 FILES = ("diagnose.yaml", "pyproject.toml")
 KEYS = ("config", "rules", "step-range", "nsys", "jobs", "engine", "fail-on", "strict", "color", "include-host-info", "verbose")
@@ -76,10 +75,7 @@ def _checked(path: Path, found: Mapping[Any, Any]) -> Mapping[str, Any]:
     options: dict[str, Any] = {}
     for key, value in found.items():
         if key not in KEYS:
-            close = difflib.get_close_matches(str(key), KEYS, n=1)
-            raise _refused(
-                f"{path}: {key!r} is no option.{f' Did you mean {close[0]}?' if close else ''}", next_step=f"Use {', '.join(KEYS)}."
-            )
+            raise _refused(f"{path}: {key!r} is no option.{meant(str(key), KEYS)}", next_step=f"Use {', '.join(KEYS)}.")
         values = list(value) if isinstance(value, list) else [value]
         if any(not isinstance(one, str | int | bool) for one in values) or (isinstance(value, list) and key not in _LISTS):
             raise _refused(f"{path}: {key} has a value of the wrong kind.", next_step="Give a text, a number, true or false.")

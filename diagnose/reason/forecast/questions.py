@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -14,7 +13,7 @@ from diagnose.document.diagnosis import Expected, Finding, Fix, PlanSetting, Wal
 from diagnose.document.forecast import Ingredient
 from diagnose.document.forecast import Question as Asked
 from diagnose.document.ranks import Ranks
-from diagnose.errors import UsageError
+from diagnose.errors import UsageError, meant
 from diagnose.knowledge.buckets import Buckets
 from diagnose.knowledge.effects import Transformation, select_problem
 from diagnose.knowledge.forecast import ForecastRules
@@ -133,9 +132,9 @@ def known_fix(key: str, rulebook: Rulebook) -> str:
     by_small = {one.lower(): one for one in rulebook.fixes}
     if key.lower() in by_small:
         return by_small[key.lower()]
-    close = difflib.get_close_matches(key.lower(), list(by_small), n=1, cutoff=0.5)
-    meant = f" Did you mean {by_small[close[0]]}?" if close else ""
-    raise UsageError(f"--fix {key}: no fix has this id.{meant}", effect=_NOTHING, next_step="`diagnose rules` lists all fixes.")
+    raise UsageError(
+        f"--fix {key}: no fix has this id.{meant(key, rulebook.fixes)}", effect=_NOTHING, next_step="`diagnose rules` lists all fixes."
+    )
 
 
 def note_of(fix: Fix) -> str:
@@ -219,10 +218,8 @@ def select_of(text: str, rules: ForecastRules, option: str, also: Iterable[str] 
     if wrong is None:
         return text, text
     words = (*also, *rules.words)
-    close = difflib.get_close_matches(text, words, n=1)
-    meant = f" Did you mean {close[0]}?" if close else ""
     raise UsageError(
-        f"{option} {text}: {wrong}.{meant}",
+        f"{option} {text}: {wrong}.{meant(text, words)}",
         effect=_NOTHING,
         next_step=f"Name one of {', '.join(words)}, a KIND:VALUE ({', '.join(f'{one}:' for one in _COLUMNS)}), or a condition over them.",
     )
@@ -309,9 +306,9 @@ def _gpu(name: str, context: Context, rules: ForecastRules) -> Question:
     table = context.rulebook.platforms.platforms
     key, there = name.lower(), table.get(name.lower())
     if there is None:
-        close = difflib.get_close_matches(key, list(table), n=1)
-        meant = f" Did you mean {close[0]}?" if close else ""
-        raise UsageError(f"--gpu {name}: no such platform.{meant}", effect=_NOTHING, next_step=f"Name one of {', '.join(table)}.")
+        raise UsageError(
+            f"--gpu {name}: no such platform.{meant(key, table)}", effect=_NOTHING, next_step=f"Name one of {', '.join(table)}."
+        )
     of_trace = context.values.get("platform")
     here = table.get(of_trace) if isinstance(of_trace, str) else None
     asked = Question(id=f"--gpu {key}", title=f"on {key.upper()}")
