@@ -209,3 +209,8 @@ def test_changes_of_one_key_are_told_together(tmp_path: Path, capsys: pytest.Cap
     assert [line.strip() for line in out.splitlines() if "export" in line] == [
         "export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:512,expandable_segments:True"
     ]
+
+
+def test_the_error_of_a_job_file_names_no_option_of_another_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(tmp_path / "nope.yaml")]) == 2
+    assert "--config" not in capsys.readouterr().err

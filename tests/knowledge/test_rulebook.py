@@ -471,3 +471,17 @@ def test_facts_with_fractions_are_looked_up_among_numbers_with_fractions() -> No
     assert [
         (name, text) for name, text in lists if (BOOK.schema.get(name) == pl.Float64()) != all("." in one for one in text.split(","))
     ] == []
+
+
+def test_a_compute_bound_run_has_rules_that_say_what_next() -> None:
+    """Rules of the compute wall, with fixes, for GEMMs, waves, casts and the costliest kernel."""
+    rules = load_rulebook().rules
+    asked = ("costliest-kernel", "low-fill", "casts", "bf16-gemms", "fp32-products", "unfused-pointwise")
+    assert [name for name in asked if rules[f"compute-{name}"].wall != "compute" or not rules[f"compute-{name}"].fixes] == []
+
+
+def test_reasons_of_certainty_are_whole_clauses() -> None:
+    """They are joined by semicolons: none begins with a relative clause."""
+    said = [one.say for one in load_rulebook().walls.certainty]
+    assert len(said) > 5
+    assert [text for text in said if text.startswith(("which ", "that ", "because "))] == []

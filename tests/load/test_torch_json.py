@@ -151,6 +151,13 @@ def test_launches_without_the_kernels_that_they_started_are_refused_with_the_rea
         load(document([{**kernel(20, 5), "dur": -5}]))
 
 
+def test_a_trace_that_is_cut_before_its_gpu_work_is_said_to_be_cut() -> None:
+    """And nobody is sent to capture with CUDA tracing on."""
+    with pytest.raises(InputError, match="is cut off") as caught:
+        load(document([operator(at, 1) for at in range(50)])[:-20])
+    assert "CUDA tracing" not in str(caught.value)
+
+
 def test_copies_and_sets() -> None:
     copies = [
         ("Memcpy HtoD (Pinned -> Device)", "h2d", True),

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from diagnose.document.device import Spread
-from diagnose.document.diagnosis import Cause, Fact, Verdict, WallBound
+from diagnose.document.diagnosis import Cause, Fact, Finding, Verdict, WallBound
 from diagnose.knowledge.rulebook import CauseSpec
 from diagnose.model.vocabulary import FactValue, Wall
 from diagnose.reason.findings import find
@@ -25,6 +25,13 @@ def walls(**values: FactValue) -> dict[Wall, WallBound]:
 def judged(**values: FactValue) -> Verdict:
     given = facts(**values)
     return verdict(bounds(given, BOOK), given, BOOK)
+
+
+def explained(**values: FactValue) -> tuple[tuple[Finding, ...], Verdict]:
+    """The findings, and the verdict that knows of them."""
+    given = facts(**values)
+    found, _ = find(given, job=None, rulebook=BOOK, where={})
+    return found, verdict(bounds(given, BOOK), given, BOOK, findings=found)
 
 
 def test_bounds_and_their_parts() -> None:
@@ -241,9 +248,7 @@ LOADER = {
     ({"launch_starved_ns": 30_000_000, "host_gap_excess_ns": 12_000_000}, None, "Compute takes"),
 )
 def test_the_cause_goes_before_the_wall(values: dict[str, FactValue], finding: str | None, begins: str) -> None:
-    given = facts(**values)
-    found, _ = find(given, job=None, rulebook=BOOK, where={})
-    said = verdict(bounds(given, BOOK), given, BOOK, findings=found)
+    _, said = explained(**values)
     assert (said.cause and said.cause.finding) == finding
     assert said.sentence.startswith(begins)
 
@@ -253,9 +258,7 @@ def test_what_ranks_were_measured_to_wait_is_the_cause_before_what_one_lets_infe
     late = {"data_uneven_ns": 30_000_000, "data_parallel_blocking_ns": 30_000_000, "data_parallel_blocking_share": 0.3}
     blocked = {"transport_blocking_ns": 30_000_000, "transport_blocking_share": 0.3, "compute_busy_ns": 70_000_000}
     waited = {"rotating_wait_ns": turns, "rotating_saves_ns": turns, "rotating_wait_share": turns / 100_000_000}
-    given = facts(**late, **blocked, rotating_cause="vision_work", **waited)
-    found, _ = find(given, job=None, rulebook=BOOK, where={})
-    said = verdict(bounds(given, BOOK), given, BOOK, findings=found)
+    _, said = explained(**late, **blocked, rotating_cause="vision_work", **waited)
     assert said.cause is not None
     assert said.cause.finding == finding
 
@@ -265,14 +268,10 @@ def test_the_heading_of_a_verdict_is_its_wall_and_cause_or_a_cause_that_lies_els
     causes = [(name, cause) for name, rule in BOOK.rules.items() for cause in (rule.cause, rule.late) if cause is not None]
     named = {(name, cause.say): cause.headline or "" for name, cause in causes}
     assert {name: text for name, text in named.items() if not 0 < len(text) <= LONGEST_HEADING} == {}
-    given = facts(**{**LATE, "straggler_wait_ns": 6_200_000, "straggler_saves_ns": 6_200_000})
-    found, _ = find(given, job=None, rulebook=BOOK, where={})
-    said = verdict(bounds(given, BOOK), given, BOOK, findings=found)
+    found, said = explained(**{**LATE, "straggler_wait_ns": 6_200_000, "straggler_saves_ns": 6_200_000})
     assert headline(msgspec.structs.replace(minimal(), verdict=said, findings=found)) == "Straggler: slow GPU"
     assert headline(msgspec.structs.replace(minimal(), verdict=msgspec.structs.replace(said, cause=None))) == "Communication first"
-    given = facts(launch_starved_ns=30_000_000, host_gap_excess_ns=28_000_000)
-    found, _ = find(given, job=None, rulebook=BOOK, where={})
-    said = verdict(bounds(given, BOOK), given, BOOK, findings=found)
+    found, said = explained(launch_starved_ns=30_000_000, host_gap_excess_ns=28_000_000)
     assert headline(msgspec.structs.replace(minimal(), verdict=said, findings=found)) == "CPU overhead first · Long CPU stalls"
 
 
@@ -504,24 +503,22 @@ def test_without_a_kernel_nothing_is_judged() -> None:
     assert judged(**empty, transport_busy_ns=1_000_000).target_wall == "memory"
 
 
-def test_unresolved_waits_do_not_matter_where_nothing_waits_or_where_what_was_inferred_is_all_that_they_could_be() -> None:
-    assert judged(resolved_wait_rate=0.0).certainty == "high"
+def test_unresolved_waits_do_not_matter_where_what_was_inferred_is_all_that_they_could_be() -> None:
     inferred = {"resolved_wait_rate": 0.0, "compute_absent_ns": 30_000_000, "blocking_inferred_share": 0.97}
     waits = {"transport_blocking_ns": 25_000_000, "blocking_ns": 25_000_000}
     assert judged(**inferred, **waits, blocking_upper_ns=27_000_000).certainty == "medium"
     assert judged(**inferred, **waits, blocking_upper_ns=29_000_000).certainty == "low"
 
 
-def test_waiting_that_goes_with_a_wall_is_owned() -> None:
-    assert judged(dependency_stalled_ns=6_000_000, transport_handover_ns=2_000_000).certainty == "high"
-
-
-def test_steps_that_differ_are_no_error_of_the_verdict() -> None:
-    assert judged(step_spread=0.2).certainty == "high"
-
-
-def test_stacks_that_slow_a_cpu_for_which_nothing_waits_lower_no_certainty() -> None:
-    assert judged(python_stacks=True, launch_starved_share=0.018).certainty == "high"
+@for_each(
+    "values",
+    {"dependency_stalled_ns": 6_000_000, "transport_handover_ns": 2_000_000},  # waiting that goes with a wall is owned
+    {"step_spread": 0.2},  # steps that differ are no error of the verdict
+    {"python_stacks": True, "launch_starved_share": 0.018},  # stacks slow a CPU for which nothing waits
+    {"resolved_wait_rate": 0.0},  # nothing waits
+)
+def test_what_lowers_no_certainty(values: dict[str, FactValue]) -> None:
+    assert judged(**values).certainty == "high"
 
 
 @for_each(

@@ -38,6 +38,7 @@ from tests.builders.cases import for_each
 from tests.builders.diagnosis import minimal, rich, rich_ranks
 from tests.builders.suites import deep_unless
 from tests.conftest import ROOT
+from tests.render.reading import plain
 from tests.test_real_traces import every_trace
 
 STEP: dict[str, Any] = {
@@ -138,6 +139,14 @@ def test_the_demo_says_which_run_how_fast_and_what_to_change(demo: Diagnosis) ->
     told = [need for step in demo.plan if f"(`{step.fix}`)" in shown for need in step.needs]
     assert [need for need in told if need[:30] not in shown] == [], "a step stands open with all that it needs, or not at all"
     assert "\\(" not in markdown
+
+
+@pytest.mark.parametrize("format_", ["text", "markdown", "html"])
+def test_what_the_first_advice_needs_stands_beside_it(format_: str) -> None:
+    """An applicable fix is never told without what has to be checked first."""
+    needs = "Needs something 2.6 or newer (version not in the job file)."
+    step = PlanStep(**STEP | {"needs": (needs,)})
+    assert needs in plain(write(structs.replace(rich(), plan=(step,)), format_, Options(width=200, detail=0)))
 
 
 def test_more_is_told_to_who_asks(demo: Diagnosis) -> None:

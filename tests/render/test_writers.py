@@ -234,6 +234,15 @@ def test_a_page_is_whole_asks_for_nothing_and_holds_no_foreign_markup() -> None:
     assert offenders(EVERY, inert) == []
 
 
+def test_a_page_is_called_by_its_run() -> None:
+    """Ten attachments can be told apart by their titles."""
+    known = rich().identity
+    assert known is not None
+    for file in (known.file, "other.sqlite"):
+        page = write(structs.replace(rich(), identity=structs.replace(known, file=file)), "html")
+        assert file in page[page.index("<title>") : page.index("</title>")]
+
+
 def test_the_policy_names_exactly_the_scripts_of_the_page() -> None:
     def named(name: str) -> bool:
         page = written(name, "html")

@@ -48,6 +48,12 @@ REDUCED = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096
 GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
+def classes_of(trace: Trace, taxonomy: Taxonomy) -> pl.DataFrame:
+    """The class of each operation of a trace, in order."""
+    found = classify(trace, attribute(trace), taxonomy)
+    return pl.DataFrame({"class_id": found.class_id}).join(found.classes, on="class_id", how="left", maintain_order="left")
+
+
 def run(taxonomy: Taxonomy, *steps: str | tuple[str, int]) -> list[tuple[str, str]]:
     """Bucket and evidence of kernels that run one after the other; a pair names a kernel and its stream (otherwise 7)."""
     clock = count(0, 100)
@@ -56,9 +62,7 @@ def run(taxonomy: Taxonomy, *steps: str | tuple[str, int]) -> list[tuple[str, st
         name, stream = step if isinstance(step, tuple) else (step, 7)
         launches.append(Launch(name=name, start=next(clock), duration=90, stream=stream))
     trace = trace_of(launches)
-    found = classify(trace, attribute(trace), taxonomy)
-    joined = pl.DataFrame({"class_id": found.class_id}).join(found.classes, on="class_id", how="left", maintain_order="left")
-    return joined.select("bucket", "decided_by").rows()
+    return classes_of(trace, taxonomy).select("bucket", "decided_by").rows()
 
 
 GROUPED = "setup_grouped_gemm_kernel"
@@ -264,9 +268,7 @@ def test_a_gather_outside_forward_and_backward_moves_data_parallel_state(taxonom
     outside = [Launch(name=GATHER, at=at, start=at + 5, stream=28) for at in (200, 220)]
     ranges = [Range(text="TELayerNormColumnParallelLinear forward", start=0, end=100, kind="push_pop")]
     trace = trace_of([*inside, *outside], ranges)
-    found = classify(trace, attribute(trace), taxonomy)
-    joined = pl.DataFrame({"class_id": found.class_id}).join(found.classes, on="class_id", how="left", maintain_order="left")
-    assert joined.select("bucket", "kind", "decided_by").rows()[3:] == [("collective", "data", "neighbours")] * 2
+    assert classes_of(trace, taxonomy).select("bucket", "kind", "decided_by").rows()[3:] == [("collective", "data", "neighbours")] * 2
 
 
 def in_linear(taxonomy: Taxonomy, names: list[str], *around: Range) -> list[str]:
@@ -274,10 +276,7 @@ def in_linear(taxonomy: Taxonomy, names: list[str], *around: Range) -> list[str]
     launches = [Launch(name=name, at=10 * number, start=10 * number + 2, duration=5) for number, name in enumerate(names)]
     ranges = [Range(text="_Linear", start=10 * number - 1, end=10 * number + 4) for number, name in enumerate(names) if name == GEMM]
     trace = trace_of(launches, [*ranges, *around])
-    found = classify(trace, attribute(trace), taxonomy)
-    return (
-        pl.DataFrame({"class_id": found.class_id}).join(found.classes, on="class_id", how="left", maintain_order="left")["bucket"].to_list()
-    )
+    return classes_of(trace, taxonomy)["bucket"].to_list()
 
 
 def test_linear_layers_between_permutation_and_return_are_experts_but_not_a_single_block(taxonomy: Taxonomy):
@@ -332,11 +331,8 @@ def overlapped(taxonomy: Taxonomy, moving: list[tuple[str, int, int, int]], step
     ]
     beside = [Launch(name=name, start=start, duration=duration, stream=stream) for name, stream, start, duration in moving]
     trace = trace_of(sorted([*launches, *beside], key=lambda one: one.start or 0))
-    found = classify(trace, attribute(trace), taxonomy)
-    joined = pl.DataFrame({"class_id": found.class_id, "stream": trace.ops["stream"]}).join(
-        found.classes, on="class_id", how="left", maintain_order="left"
-    )
-    return joined.filter(pl.col("stream").is_in([one[1] for one in moving])).select("bucket", "kind").rows()
+    found = classes_of(trace, taxonomy).filter(trace.ops["stream"].is_in([one[1] for one in moving]))
+    return found.select("bucket", "kind").rows()
 
 
 def test_only_exchanges_of_their_own_between_router_and_experts_carry_tokens(taxonomy: Taxonomy):
@@ -426,10 +422,8 @@ def test_a_product_that_runs_while_the_tokens_travel_is_no_experts(taxonomy: Tax
     launches = [Launch(name=name, start=100 * at, duration=90, stream=7) for at, name in enumerate(layer * 2)]
     beside = [Launch(name=name, start=start, duration=duration, stream=stream) for name, stream, start, duration in moving]
     trace = trace_of(sorted([*launches, *beside], key=lambda one: one.start or 0))
-    found = classify(trace, attribute(trace), taxonomy)
-    joined = trace.ops.select("start", "stream").with_columns(found.classes["bucket"].gather(found.class_id).alias("bucket"))
-    products = joined.filter(pl.col("start").is_in([400, 500, 600, 1200, 1300, 1400]))["bucket"].to_list()
-    assert products == ["dense_gemm", "expert_gemm", "expert_gemm"] * 2
+    found = classes_of(trace, taxonomy).filter(trace.ops["start"].is_in([400, 500, 600, 1200, 1300, 1400]))
+    assert found["bucket"].to_list() == ["dense_gemm", "expert_gemm", "expert_gemm"] * 2
 
 
 def test_nccl_carries_no_tokens_beside_another_library_or_by_chance(taxonomy: Taxonomy):
@@ -475,10 +469,8 @@ def test_where_ranges_tell_the_tower_the_neighbours_are_silent(taxonomy: Taxonom
     names = [*bare(TOWER), *DECODER]
     launches = [Launch(name=name, at=10 * number, start=10 * number + 2, duration=5) for number, name in enumerate(names)]
     trace = trace_of(launches, [Range(text="nn.Module: Qwen3VLVisionModel_0", start=-1, end=5, kind="python")])
-    found = classify(trace, attribute(trace), taxonomy)
-    joined = pl.DataFrame({"class_id": found.class_id}).join(found.classes, on="class_id", how="left", maintain_order="left")
-    assert joined["bucket"].to_list()[0] == "vision_encoder"
-    assert "vision_encoder" not in set(joined["bucket"][1:])
+    first, *others = classes_of(trace, taxonomy)["bucket"]
+    assert (first, "vision_encoder" in others) == ("vision_encoder", False)
 
 
 QKV_BACK = [GEMM, GEMM]  # two products, as any linear layer in backward
@@ -498,11 +490,7 @@ def told(taxonomy: Taxonomy, passes: list[list[list[str]]]) -> list[list[list[tu
                 now += 1
             if number == 0:
                 ranges.append(Range(text="Qwen3VLModel.forward.pre_process", start=10 * begun - 1, end=10 * now - 5))
-    trace = trace_of(launches, ranges)
-    found = classify(trace, attribute(trace), taxonomy)
-    rows = iter(
-        pl.DataFrame({"class_id": found.class_id}).join(found.classes, on="class_id", maintain_order="left")["bucket", "phase"].rows()
-    )
+    rows = iter(classes_of(trace_of(launches, ranges), taxonomy)["bucket", "phase"].rows())
     return [[[next(rows) for _ in part] for part in parts] for parts in passes]
 
 
@@ -566,9 +554,7 @@ def beside_ranges(
                 text = "megatron.core.transformer.attention.forward.linear_proj"
                 ranges.append(Range(text=text, start=10 * now - 1, end=10 * now + 5, kind="push_pop"))
             now += 1
-    trace = trace_of(launches, ranges)
-    found = classify(trace, attribute(trace), taxonomy)
-    rows = iter(pl.DataFrame({"class_id": found.class_id}).join(found.classes, on="class_id", maintain_order="left")["bucket"])
+    rows = iter(classes_of(trace_of(launches, ranges), taxonomy)["bucket"])
     return [{next(rows) for _ in names} for names, _ in parts]
 
 
@@ -692,10 +678,13 @@ def test_recorded_operators_inside_a_node_are_forward_work_done_again(taxonomy: 
         Range(text="torch::autograd::AccumulateGrad", start=510, end=590, thread=2, sequence=0),  # as emit_nvtx writes it
     ]
     launches = [Launch(name=ADD, at=at, thread=thread) for at, thread in ((5, 1), (125, 2), (145, 2), (405, 2), (520, 2))]
-    trace = trace_of(launches, ranges)
-    found = classify(trace, attribute(trace), taxonomy)
-    phases = pl.DataFrame({"class_id": found.class_id}).join(found.classes, on="class_id", maintain_order="left")["phase"]
-    assert phases.to_list() == ["forward", "recompute", "backward", "forward", "backward"]
+    assert classes_of(trace_of(launches, ranges), taxonomy)["phase"].to_list() == [
+        "forward",
+        "recompute",
+        "backward",
+        "forward",
+        "backward",
+    ]
 
 
 def test_a_number_used_again_links_to_the_operator_before_and_operators_are_forward(taxonomy: Taxonomy):

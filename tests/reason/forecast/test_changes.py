@@ -1,5 +1,6 @@
 """Each law on a graph small enough to be worked out by hand. Times in ns; a name tells the node."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -339,21 +340,31 @@ def test_work_that_is_put_off_is_not_awaited_by_the_host_any_more() -> None:
     assert times(changed(bound, [delay], "likely")) == times(bound)
 
 
-def micro_batch(number: int, phase: str) -> list[tuple[str, dict[str, Any]]]:
-    name = f"{phase[0]}{number}"
-    return [op(f"{name}before", 10, 10, phase), op(f"{name}exchange", 20_000, 20, phase, comm="expert"), op(f"{name}after", 10, 10, phase)]
+def two_micro_batches() -> list[tuple[str, dict[str, Any]]]:
+    """Forward and backward of each: 10 of compute, 20 of exchange, 10 of compute (times 1000)."""
+    parts = (("before", 10, {}), ("exchange", 20, {"comm": "expert"}), ("after", 10, {}))
+    return [
+        op(f"{phase[0]}{number}{name}", 1000 * long, 20 if told else 10, phase, **told)
+        for number in (1, 2)
+        for phase in ("forward", "backward")
+        for name, long, told in parts
+    ]
+
+
+def in_turn(names: Sequence[str]) -> list[tuple[str, str, str, int]]:
+    """Compute and exchanges, each in order, and each exchange between the compute around it."""
+    compute, exchange = [name for name in names if "exchange" not in name], [name for name in names if "exchange" in name]
+    waits = ((one, two, "event", 0) for one, two in pairwise(names) if ("exchange" in one) != ("exchange" in two))
+    return [*chain(*compute), *chain(*exchange), *waits]
 
 
 def test_the_exchange_of_one_micro_batch_beside_compute_of_its_neighbour() -> None:
     # Two micro-batches: forward and backward each 10 of compute, 20 of exchange, 10 of compute (times 1000): 160 one after the other.
     # The first backward and the second forward take turns. Backward: compute 0..10, exchange 10..30. Forward meanwhile: compute 10..20;
     # its exchange 30..50, once the network is free. Backward's rest 30..40, forward's 50..60: 60 in place of 80, 140 in all.
-    nodes = [one for number in (1, 2) for phase in ("forward", "backward") for one in micro_batch(number, phase)]
-    nodes = [(name, {**told, "duration": told["duration"] * (1 if told["lane"] == 20 else 1000)}) for name, told in nodes]
+    nodes = two_micro_batches()
     names = [name for name, _ in nodes]
-    compute, exchange = [name for name in names if "exchange" not in name], [name for name in names if "exchange" in name]
-    waits = [(one, two, "event", 0) for one, two in pairwise(names) if ("exchange" in one) != ("exchange" in two)]
-    before = small_graph(nodes, [*chain(*compute), *chain(*exchange), *waits])
+    before = small_graph(nodes, in_turn(names))
     assert step_length(before) == 160_000
     overlapped = change("interleave", "comm = 'expert'")
     after = changed(before, [overlapped], "likely")
@@ -370,22 +381,18 @@ def test_the_exchange_of_one_micro_batch_beside_compute_of_its_neighbour() -> No
     # Once they take turns there is nothing more to win.
     assert changed(after, [overlapped], "likely") is after
     # A single forward and backward pass has no neighbour.
-    alone = small_graph(nodes[:6], [*chain(*compute[:4]), *chain(*exchange[:2]), *waits[:4]])
+    alone = small_graph(nodes[:6], in_turn(names[:6]))
     assert step_length(changed(alone, [overlapped], "likely")) == 80_000
 
 
 def test_calls_wait_for_what_has_the_place_of_what_they_waited_for_in_the_new_order() -> None:
     """Of two passes that take turns the awaited third operation is the exchange before it. One operation's launch was not recorded."""
-    ran = [one for number in (1, 2) for phase in ("forward", "backward") for one in micro_batch(number, phase)]
-    ran = [(name, {**told, "duration": told["duration"] * (1 if told["lane"] == 20 else 1000)}) for name, told in ran]
+    ran = two_micro_batches()
     names = [name for name, _ in ran]
     launched = [name for name in names if name != "f2before"]
     calls = [(f"launch {name}", {"kind": "call", "duration": 1, "cause": "launch"}) for name in launched]
-    compute, exchange = [name for name in names if "exchange" not in name], [name for name in names if "exchange" in name]
     edges = [
-        *chain(*compute),
-        *chain(*exchange),
-        *((one, two, "event", 0) for one, two in pairwise(names) if ("exchange" in one) != ("exchange" in two)),
+        *in_turn(names),
         *((f"launch {name}", name, "issue", 0) for name in launched),
         ("b1after", "read", "awaited", 0),
     ]
@@ -404,16 +411,12 @@ def test_passes_of_which_the_capture_missed_launches_take_no_turns(step: int | N
 
     Turns would have the host wait for what it launches only then. And what lies outside the kept steps (None) counts in no length.
     """
-    ran = [one for number in (1, 2) for phase in ("forward", "backward") for one in micro_batch(number, phase)]
-    ran = [(name, {**told, "duration": told["duration"] * (1 if told["lane"] == 20 else 1000), "step": step}) for name, told in ran]
+    ran = [(name, {**told, "step": step}) for name, told in two_micro_batches()]
     names = [name for name, _ in ran]
     launched = [name for name in names if name.startswith("f2")]
     calls = [(f"launch {name}", {"kind": "call", "duration": 1, "cause": "launch"}) for name in launched]
-    compute, exchange = [name for name in names if "exchange" not in name], [name for name in names if "exchange" in name]
     edges = [
-        *chain(*compute),
-        *chain(*exchange),
-        *((one, two, "event", 0) for one, two in pairwise(names) if ("exchange" in one) != ("exchange" in two)),
+        *in_turn(names),
         *((f"launch {name}", name, "issue", 0) for name in launched),
         ("b1exchange", "read", "awaited", 0),
         *((one, two, "thread", 0) for one, two in pairwise(["read", *(f"launch {name}" for name in launched)])),
