@@ -74,23 +74,29 @@ def test_normalised_times_give_the_same_wall_clock(tmp_path: Path) -> None:
     assert trace.ranks[0].start_unix_ns == origin + 900
 
 
-def test_times_that_were_not_taken_are_no_times(tmp_path: Path) -> None:
-    trace = load(basic(tmp_path / "a.sqlite", kernels=[kernel(1000, 1100), kernel(0, 0, correlation=2), kernel(0, 40, correlation=3)]))
-    assert trace.ops["start"].to_list() == [0, 1000], "a kernel may begin with the session"
-    assert codes(trace)["missing_time", "CUPTI_ACTIVITY_KIND_KERNEL"] == 1
+FAR, LEAST, LAST = 10**14, -(1 << 63), (1 << 63) - 1
 
 
-def test_rows_a_day_away_from_the_others_are_left_out(tmp_path: Path) -> None:
-    far, least, most = 10**14, -(1 << 63), (1 << 63) - 1
-    for wrong in ((far, far + 5), (least, 5), (least, most), (most, most)):
-        kernels = [kernel(1000, 1100), kernel(2000, 2100, correlation=2), kernel(*wrong, correlation=3)]
-        trace = load(basic(tmp_path / f"{wrong[0]}{wrong[1]}.sqlite", kernels=kernels))
-        assert (trace.ops.height, codes(trace)["stray_row", "CUPTI_ACTIVITY_KIND_KERNEL"]) == (2, 1)
+@for_each(
+    "odd, starts, code",
+    ([(0, 0), (0, 40)], [0, 1000, 2000], "missing_time"),  # a time that was not taken; a kernel may begin with the session
+    ([(3000, 2000)], [0, 1000], "negative_duration"),
+    ([(FAR, FAR + 5)], [0, 1000], "stray_row"),  # more than a day away from the others
+    ([(LEAST, 5)], [0, 1000], "stray_row"),
+    ([(LEAST, LAST)], [0, 1000], "stray_row"),
+    ([(LAST, LAST)], [0, 1000], "stray_row"),
+)
+def test_rows_whose_times_can_not_be_are_left_out_and_counted(
+    tmp_path: Path, odd: list[tuple[int, int]], starts: list[int], code: str
+) -> None:
+    rows = [(1000, 1100), (2000, 2100), *odd]
+    trace = load(basic(tmp_path / "a.sqlite", kernels=[kernel(*row, correlation=place) for place, row in enumerate(rows, 1)]))
+    found = trace.ops["start"] - trace.ops["start"].min()
+    assert (found.to_list(), codes(trace)[code, "CUPTI_ACTIVITY_KIND_KERNEL"]) == (starts, 1)
 
 
 def test_times_at_the_end_of_all_numbers_are_read(tmp_path: Path) -> None:
-    last = (1 << 63) - 1
-    trace = load(basic(tmp_path / "a.sqlite", kernels=[kernel(1000, 1100), kernel(last, last, correlation=2)]))
+    trace = load(basic(tmp_path / "a.sqlite", kernels=[kernel(1000, 1100), kernel(LAST, LAST, correlation=2)]))
     assert (trace.ops.height, codes(trace)["implausible_span", "all"]) == (2, 1)
 
 
@@ -102,13 +108,17 @@ def test_work_that_does_not_tell_its_process_is_that_of_the_only_one(tmp_path: P
 
 
 @for_each(
-    "statement, words",
+    "statements, words",
     ("CREATE TABLE x (y); DROP TABLE x", "without any table"),
     ("CREATE TABLE rocpd_kernel_dispatch_0 (id)", "rocprofv3"),
+    ("CREATE TABLE bookmarks (url TEXT)", "not an export of Nsight Systems"),
+    ("CREATE TABLE StringTable (_id_ INTEGER, value TEXT); CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER)", "nvprof"),
+    (f"{db.STRINGS}; CREATE TABLE ProcessStreams (globalPid INTEGER)", "export that failed"),
+    (f"{db.STRINGS}; {db.RUNTIME}; CREATE TABLE TARGET_INFO_GPU (id INTEGER)", "no GPU work"),
 )
-def test_other_databases_are_named(tmp_path: Path, statement: str, words: str) -> None:
+def test_other_databases_are_named(tmp_path: Path, statements: str, words: str) -> None:
     with closing(sqlite3.connect(tmp_path / "a.sqlite")) as connection:
-        connection.executescript(statement)
+        connection.executescript(statements)
     with pytest.raises(InputError, match=words):
         load(tmp_path / "a.sqlite")
 
@@ -487,10 +497,7 @@ def test_wrong_types_are_counted_and_whole_reals_are_kept(tmp_path: Path) -> Non
     path = basic(tmp_path / "a.sqlite", kernels=[kernel(1000 * i, 1000 * i + 100, correlation=i) for i in range(1, 7)])
     add(
         path,
-        "CREATE TABLE copy (" + ", ".join(f'"{name}"' for name in _columns(path)) + ")",
-        "INSERT INTO copy SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL",
-        "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL",
-        "ALTER TABLE copy RENAME TO CUPTI_ACTIVITY_KIND_KERNEL",
+        *made_anew("(" + ", ".join(_columns(path)) + ")"),
         "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 'x' WHERE correlationId = 2",
         "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = start + 0.5 WHERE correlationId = 3",
         "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET gridX = x'00' WHERE correlationId = 4",
@@ -507,7 +514,17 @@ def test_wrong_types_are_counted_and_whole_reals_are_kept(tmp_path: Path) -> Non
 
 def _columns(path: Path) -> list[str]:
     with closing(sqlite3.connect(path)) as connection:
-        return [row[1] for row in connection.execute("PRAGMA table_info(CUPTI_ACTIVITY_KIND_KERNEL)")]
+        return [f'"{row[1]}"' for row in connection.execute("PRAGMA table_info(CUPTI_ACTIVITY_KIND_KERNEL)")]
+
+
+def made_anew(columns: str) -> tuple[str, ...]:
+    """Statements that give the table of kernels these columns."""
+    return (
+        f"CREATE TABLE copy {columns}",
+        "INSERT INTO copy SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL",
+        "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL",
+        "ALTER TABLE copy RENAME TO CUPTI_ACTIVITY_KIND_KERNEL",
+    )
 
 
 def test_a_table_of_texts_only_is_refused_in_words(tmp_path: Path) -> None:
@@ -520,12 +537,6 @@ def test_a_table_of_texts_only_is_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="wrong type") as caught:
         load(path)
     assert caught.value.exit_code == 3
-
-
-def test_negative_durations_are_counted(tmp_path: Path) -> None:
-    trace = load(basic(tmp_path / "a.sqlite", kernels=[kernel(1000, 1100), kernel(3000, 2000)]))
-    assert trace.ops.height == 1
-    assert codes(trace)["negative_duration", "CUPTI_ACTIVITY_KIND_KERNEL"] == 1
 
 
 def test_invalid_utf8_is_replaced_and_counted(tmp_path: Path) -> None:
@@ -666,28 +677,6 @@ def test_a_journal_that_names_another_file_is_refused(tmp_path: Path) -> None:
     assert victim.read_text() == "keep me"
 
 
-def test_other_databases_are_refused_in_words(tmp_path: Path) -> None:
-    def only(name: str, *statements: str) -> Path:
-        with closing(sqlite3.connect(tmp_path / name)) as connection:
-            for statement in statements:
-                connection.execute(statement)
-            connection.commit()
-        return tmp_path / name
-
-    with pytest.raises(InputError, match="not an export of Nsight Systems"):
-        load(only("a.sqlite", "CREATE TABLE bookmarks (url TEXT)"))
-    with pytest.raises(InputError, match="nvprof"):
-        load(
-            only(
-                "b.sqlite", "CREATE TABLE StringTable (_id_ INTEGER, value TEXT)", "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER)"
-            )
-        )
-    with pytest.raises(InputError, match="export that failed"):
-        load(only("c.sqlite", db.STRINGS, "CREATE TABLE ProcessStreams (globalPid INTEGER)"))
-    with pytest.raises(InputError, match="no GPU work"):
-        load(only("d.sqlite", db.STRINGS, db.RUNTIME, "CREATE TABLE TARGET_INFO_GPU (id INTEGER)"))
-
-
 def test_profiler_messages_are_kept_without_paths_and_graded(tmp_path: Path) -> None:
     messages = [
         (1, "Profiling has started."),
@@ -764,14 +753,7 @@ def test_a_table_without_row_ids_and_one_with_huge_ones(tmp_path: Path, monkeypa
     monkeypatch.setattr(nsys_sqlite, "_SLICE", 2)
     path = add(basic(tmp_path / "a.sqlite"), "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET _rowid_ = 9000000000000000000 WHERE correlationId = 3")
     assert load(path).ops.height == 3
-    columns = ", ".join(f'"{name}"' for name in _columns(path))
-    add(
-        path,
-        f"CREATE TABLE copy ({columns}, PRIMARY KEY (correlationId)) WITHOUT ROWID",
-        "INSERT INTO copy SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL",
-        "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL",
-        "ALTER TABLE copy RENAME TO CUPTI_ACTIVITY_KIND_KERNEL",
-    )
+    add(path, *made_anew(f"({', '.join(_columns(path))}, PRIMARY KEY (correlationId)) WITHOUT ROWID"))
     assert load(path).ops.height == 3
 
 

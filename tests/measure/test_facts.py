@@ -317,23 +317,6 @@ def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> Non
     every = [*NARROW, *WIDE, *SILENT]
     assert matching(KNOWLEDGE.features["narrow_gemm"], every) == set(NARROW)
     assert matching(KNOWLEDGE.features["wide_gemm"], every) - matching(KNOWLEDGE.features["narrow_gemm"], every) == set(WIDE)
-    assert matching(
-        KNOWLEDGE.features["fused_router"],
-        ["void transformer_engine::fused_router::fused_moe_aux_loss_forward_kernel<float, int>(float const*)"],
-    )
-    assert not matching(KNOWLEDGE.features["fused_router"], ["topkGatingSoftmax", "softmax_warp_forward", "routingIndicesKernel"])
-    fused = ["_permute_kernel", "_unpermute_kernel", "_row_id_map_pass_2_kernel", "_sort_chunks_by_map_kernel", "moe_permute_kernel<float>"]
-    assert matching(
-        KNOWLEDGE.features["fused_permutation"], [*fused, "indexSelectLargeIndex", "hybrid_ep::permute_preprocessing_kernel"]
-    ) == set(fused)
-    padding = ["void transformer_engine::multi_padding_kernel<2, int>(transformer_engine::MultiPaddingArgs)", "multi_unpadding_kernel"]
-    assert matching(KNOWLEDGE.features["row_padding"], [*padding, *fused, "constant_pad_nd", "pad_sequences"]) == set(padding)
-    hidden = ["mega_moe_kernel", "dispatch_gemm_combine_kernel"]
-    assert matching(KNOWLEDGE.features["fused_exchange"], [*hidden, "fused_moe_kernel", "deep_ep::intranode::dispatch<8>"]) == set(hidden)
-    foreach = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::TensorListMetadata<{}>, at::native::{}<float, 1, 1, 0>>"
-    parts = [foreach.format(2, "BinaryOpListAlphaFunctor"), foreach.format(4, "PointwiseOpScalarListFunctor")]
-    fused = [foreach.format(4, "FusedAdamMathFunctor"), foreach.format(1, "LpNormFunctor"), foreach.format(2, "CopyFunctor")]
-    assert matching(KNOWLEDGE.features["foreach_update"], [*parts, *fused]) == set(parts)
     assert set(KNOWLEDGE.features) == {
         "narrow_gemm", "fp4_gemm", "narrow_reduction", "wide_reduction", "fused_exchange", "wide_gemm", "fused_router", "fused_permutation", "row_padding", "foreach_update", "lost_events", "out_of_memory",
         "hierarchical_groups", "context_groups", "fp32_product", "cast", "python", "training", "fsdp", "megatron",
@@ -411,8 +394,35 @@ def test_in_how_many_micro_batches_gradients_are_reduced(
     assert facts_of(scene(sorted(items, key=lambda item: item.at or 0)))["gradient_rounds_per_step"] == rounds
 
 
+FUSED = ["_permute_kernel", "_unpermute_kernel", "_row_id_map_pass_2_kernel", "_sort_chunks_by_map_kernel", "moe_permute_kernel<float>"]
+FOREACH = (
+    "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::TensorListMetadata<{}>, at::native::{}<float, 1, 1, 0>>"
+)
+
+
 @for_each(
     "feature, shown, silent",
+    (
+        "fused_router",
+        ["void transformer_engine::fused_router::fused_moe_aux_loss_forward_kernel<float, int>(float const*)"],
+        ["topkGatingSoftmax", "softmax_warp_forward", "routingIndicesKernel"],
+    ),
+    ("fused_permutation", FUSED, ["indexSelectLargeIndex", "hybrid_ep::permute_preprocessing_kernel"]),
+    (
+        "row_padding",
+        ["void transformer_engine::multi_padding_kernel<2, int>(transformer_engine::MultiPaddingArgs)", "multi_unpadding_kernel"],
+        [*FUSED, "constant_pad_nd", "pad_sequences"],
+    ),
+    (
+        "fused_exchange",
+        ["mega_moe_kernel", "dispatch_gemm_combine_kernel"],
+        ["fused_moe_kernel", "deep_ep::intranode::dispatch<8>"],
+    ),
+    (
+        "foreach_update",
+        [FOREACH.format(2, "BinaryOpListAlphaFunctor"), FOREACH.format(4, "PointwiseOpScalarListFunctor")],
+        [FOREACH.format(4, "FusedAdamMathFunctor"), FOREACH.format(1, "LpNormFunctor"), FOREACH.format(2, "CopyFunctor")],
+    ),
     (
         "narrow_reduction",
         [

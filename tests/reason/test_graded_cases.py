@@ -91,13 +91,5 @@ def test_the_same_share_of_transport_is_a_wall_only_where_compute_waits_for_it()
     )
 
 
-def test_a_window_that_starts_earlier_is_skew_and_no_straggler() -> None:
-    rule = BOOK.rules["capture-start-skew"]
-    given = facts(**rule.examples.fires[0])  # type: ignore[arg-type]
-    found = {one.id for one in find(given, job=None, rulebook=BOOK)[0]}
-    assert "capture-start-skew" in found
-    assert not {key for key in found if "straggler" in key}
-
-
 def test_kernel_rewrites_are_left_to_a_kernel_profiler() -> None:
     assert any("Nsight Compute" in f"{change.to} {change.key}" for change in BOOK.fixes["CMP-11"].changes)
