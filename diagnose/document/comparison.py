@@ -20,9 +20,8 @@ from diagnose.model.vocabulary import CommKind, Level, Role, Topic, Wall
 
 SCHEMA = "comparison/2"
 Result = Literal["regression", "improvement", "no_change", "cannot_tell", "refused"]
-# runs: Student's t over the medians of runs; two captures: one run against one, the noise between runs assumed; the first two: of older
-# documents
-Basis = Literal["interval and rank test", "separation", "single step", "identical", "none", "runs", "two captures"]
+# runs: Student's t over the medians of runs; two captures: one run against one, the noise between runs assumed
+Basis = Literal["single step", "identical", "none", "runs", "two captures"]
 NoiseSource = Literal["measured", "partly assumed", "assumed", "given"]
 MismatchState = Literal["refused", "normalised", "noted"]
 KernelChangeKind = Literal["new", "gone", "renamed", "slower", "faster", "more", "fewer", "moved"]

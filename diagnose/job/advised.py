@@ -29,16 +29,11 @@ def advised(job: Job) -> dict[str, Advised]:
     return {name: one for name, one in found.items() if one is not None}
 
 
-def _whole(job: Job, name: str) -> int | None:
-    value = job.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-
 def _context(job: Job) -> Advised | None:
-    length, present = _whole(job, "seq_length"), _whole(job, "context_parallel_size") or 1
+    length, present = job.count("seq_length"), job.count("context_parallel_size") or 1
     if length is None:
         return None
-    tensor = _whole(job, "tensor_model_parallel_size") or 1
+    tensor = job.count("tensor_model_parallel_size") or 1
     split = tensor if job.get("sequence_parallel") is True else 1
     if present * TOKENS * split <= length <= 2 * present * TOKENS * split or (present == 1 and length <= 2 * TOKENS * split):
         divisor = f"CP {present}" + (f" / TP {split}" if split > 1 else "")
@@ -54,7 +49,7 @@ def _context(job: Job) -> Advised | None:
 
 def _fitting(job: Job, wanted: int, length: int) -> Iterator[tuple[int, str]]:
     """Powers of two up to `wanted` that the ranks and the sequence can be split by, largest first, each with what it leaves."""
-    world, tensor, pipeline = (_whole(job, name) for name in ("world_size", "tensor_model_parallel_size", "pipeline_model_parallel_size"))
+    world, tensor, pipeline = (job.count(name) for name in ("world_size", "tensor_model_parallel_size", "pipeline_model_parallel_size"))
     others = (tensor or 1) * (pipeline or 1)
     size = 1 << (wanted.bit_length() - 1)
     while size >= 1:
@@ -69,7 +64,7 @@ def _fitting(job: Job, wanted: int, length: int) -> Iterator[tuple[int, str]]:
 
 
 def _virtual(job: Job) -> Advised | None:
-    layers, stages = _whole(job, "num_layers"), _whole(job, "pipeline_model_parallel_size")
+    layers, stages = job.count("num_layers"), job.count("pipeline_model_parallel_size")
     uneven = ("pipeline_model_parallel_layout", "num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage")
     if layers is None or stages is None or stages == 1 or any(job.get(name) is not None for name in uneven):
         return None

@@ -53,6 +53,11 @@ class Setting(Struct, frozen=True, kw_only=True):
         return self.key if self.place is None else f"{self.key} ({self.place})"
 
 
+def positive(value: object) -> int | None:
+    """The value where it is a whole number above nought."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """The settings of one training job.
@@ -77,6 +82,10 @@ class Job:
         """The value of a setting, read or default; None when it is not known."""
         found = self.settings.get(name)
         return None if found is None else found.value
+
+    def count(self, name: str) -> int | None:
+        """The value of a setting that is a whole number above nought; None of others, and where it is not known."""
+        return positive(self.get(name))
 
     @property
     def step_range(self) -> str | None:

@@ -19,9 +19,9 @@ from statistics import median, stdev
 from msgspec import MsgspecError, Struct, structs
 
 from diagnose.document.baselines import RUN_SCHEMA, RunRow, StoredBaseline, StoredRun, decode_run
-from diagnose.document.diagnosis import SCHEMA, Diagnosis, decode
+from diagnose.document.diagnosis import SCHEMA, Diagnosis
 from diagnose.document.encoding import encode
-from diagnose.document.files import schema_of, write_file
+from diagnose.document.files import write_file
 from diagnose.errors import InputError, OutputError, UsageError
 from diagnose.knowledge.comparison import JOB_ASPECTS, ComparisonRules, JobAspect
 from diagnose.reason.compare.comparable import Job, job_of, shown, world_size
@@ -111,9 +111,8 @@ def add(
 
 
 def _drop(place: Path, keep: int) -> int:
-    """Delete the oldest runs beyond `keep`, an undated one first; how many. One that another writer has dropped meanwhile is no fault."""
-    old = place.with_suffix(".json")
-    stored = [*([old] if old.is_file() else []), *_files(place)]
+    """Delete the oldest runs beyond `keep`; how many. One that another writer has dropped meanwhile is no fault."""
+    stored = list(_files(place))
     gone = stored[: max(len(stored) - keep, 0)]
     _unlink(gone)
     return len(gone)
@@ -188,8 +187,8 @@ def runs(folder: Path, name: str, rules: ComparisonRules, fingerprint: str | Non
 
 
 def _fingerprint_of(path: Path) -> str:
-    """The fingerprint under which a run lies: its folder's name; that of the file where an older version of this program stored it."""
-    return path.stem if _FINGERPRINT.fullmatch(path.stem) else path.parent.name
+    """The fingerprint under which a run lies: its folder's name."""
+    return path.parent.name
 
 
 def _difference(path: Path, new: Diagnosis, rules: ComparisonRules) -> str:
@@ -209,26 +208,26 @@ def _read(path: Path, rules: ComparisonRules) -> tuple[Run | None, str]:
     """A stored run, or None and why not."""
     try:
         data = path.read_bytes()
-        stored = decode_run(data) if schema_of(path) == RUN_SCHEMA else None
-        document = decode(data) if stored is None else stored.diagnosis
+        stored = decode_run(data)
     except OSError as fault:
         return None, f"it could not be read ({fault.strerror})"
     except (MsgspecError, UnicodeDecodeError, RecursionError) as fault:
         return None, f"the file is damaged, or a newer version of this program wrote it ({fault})"
-    if document.schema != SCHEMA:
-        return None, f"its schema is {document.schema[:40]}, and this version of the program reads {SCHEMA}"
-    found = fingerprint(document, rules)
+    for schema, wanted in ((stored.schema, RUN_SCHEMA), (stored.diagnosis.schema, SCHEMA)):
+        if schema != wanted:
+            return None, f"its schema is {schema[:40]}, and this version of the program reads {wanted}"
+    found = fingerprint(stored.diagnosis, rules)
     if found != _fingerprint_of(path):
         return None, "its content is another job's than its name says, or another version of this program named it"
     return (
         Run(
             fingerprint=found,
             run=path.stem,
-            date="" if stored is None else stored.date,
-            commit=None if stored is None else stored.commit,
-            host_class=None if stored is None else stored.host_class,
-            label="" if stored is None else stored.label,
-            document=document,
+            date=stored.date,
+            commit=stored.commit,
+            host_class=stored.host_class,
+            label=stored.label,
+            document=stored.diagnosis,
         ),
         "",
     )
@@ -239,11 +238,9 @@ def _files(place: Path) -> Iterator[Path]:
 
 
 def _paths(place: Path) -> Iterator[Path]:
-    """The files of one name: by fingerprint, oldest first; those of older versions of this program lie beside the folders."""
+    """The files of one name: by fingerprint, oldest first."""
     folders = sorted(path for path in place.iterdir() if path.is_dir() and _FINGERPRINT.fullmatch(path.name)) if place.is_dir() else []
-    yield from sorted(
-        (*_files(place), *(path for one in folders for path in _files(one))), key=lambda path: (_fingerprint_of(path), path.stem)
-    )
+    yield from (path for one in folders for path in _files(one))
 
 
 def listed(folder: Path, rules: ComparisonRules, name: str | None = None) -> tuple[StoredBaseline, ...]:

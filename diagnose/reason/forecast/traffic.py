@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from diagnose.job.model import positive
 from diagnose.knowledge.rulebook import ExchangeLibrary, Platform
 from diagnose.reason.context import Context
 
@@ -139,8 +140,7 @@ def _between(rows: Rows, row: float, port: float, nvlink: float, known: Exchange
 
 
 def _whole(context: Context, setting: str) -> int | None:
-    value = context.values.get(f"job_{setting}")
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+    return positive(context.values.get(f"job_{setting}"))
 
 
 def _row_bytes(context: Context) -> float | None:

@@ -12,7 +12,6 @@ from msgspec import structs
 
 from diagnose.document.baselines import decode_run
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.document.encoding import encode
 from diagnose.errors import OutputError, UsageError
 from diagnose.reason.compare import baselines
 from diagnose.reason.compare.baselines import BaselineError, check_name, remove
@@ -100,16 +99,6 @@ def test_a_run_that_is_stored_already_is_not_stored_again(tmp_path: Path) -> Non
     assert (again.known, again.path) == (True, first.path)
     assert len(runs(tmp_path, "main")) == 1
     assert [one.name for one in first.path.parent.iterdir()] == [first.path.name], "nothing else is left behind"
-
-
-def test_a_file_of_an_older_version_is_the_oldest_run(tmp_path: Path) -> None:
-    old = tmp_path / "main" / f"{fingerprint(run())}.json"
-    old.parent.mkdir()
-    old.write_bytes(encode(run()))
-    save(tmp_path, "main", night(1))
-    assert [(one.date, one.document == run()) for one in runs(tmp_path, "main")] == [("", True), ("2026-01-01T12:00:00Z", False)]
-    assert add(tmp_path, "main", night(2), date=DAY, keep=2).dropped == 1
-    assert not old.exists()
 
 
 _WRITER = """

@@ -34,8 +34,6 @@ _LIKELY: dict[Result, str] = {"regression": "Likely worse", "improvement": "Like
 BASIS: dict[Basis, str] = {
     "runs": "Student's t over the medians of runs",
     "two captures": "one run against one: the noise between runs is assumed, not measured",
-    "interval and rank test": "interval and rank test",
-    "separation": "the samples are too few for a rank test, and far apart",
     "single step": "a single step on a side: the noise is assumed, not measured",
     "identical": "both sides hold the same samples",
     "none": "no verdict",
