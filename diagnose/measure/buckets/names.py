@@ -28,6 +28,7 @@ _GUARD = r"^(?:typename )?std::enable_if<.*?>::type "  # what a template's condi
 _CONSTANTS = r"^(\w*_kernel)_[A-Z]{2,}[A-Z0-9]*_\w+"
 # What Triton's older versions knew of a kernel's arguments: the number of each, with letters for divisible and constant ones.
 _ARGUMENTS = r"^(\w*[A-Za-z0-9])_0(?:[cd]e?1[0-9cde]*|1[0-9e]*[cd][0-9cde]*)$"
+_HABIT = "^k_"  # what some put before the name of every kernel; no keys of attention
 _ROOMS = r"\b(?:details?|internal|impl|kernels?|ops|native|device|cuda|hip|gpu)(?: |$)"  # namespaces that divide a library's sources
 _NESTED = 4  # parentheses within parentheses that are taken out of template arguments
 # Among template arguments: types, and wrappers that let a kernel be compiled for one architecture only.
@@ -168,7 +169,7 @@ def words_of(names: pl.Series, taxonomy: Taxonomy) -> pl.Series:
         places = mangled.arg_true()
         frame = frame.with_columns(frame[column].scatter(places, parts[column]) for column in parts.columns)
     unread = "|".join(taxonomy.sets.get("unread", ())) or r"\0"
-    frame = frame.with_columns(_spaced(pl.col("function")).str.replace_all(rf" (?:{unread}) ", " ").alias("words"))
+    frame = frame.with_columns(_spaced(pl.col("function").str.replace(_HABIT, "")).str.replace_all(rf" (?:{unread}) ", " ").alias("words"))
     carrier = taxonomy.lines(("=@carrier",)).hold(frame["words"])
     places = (carrier & (frame["template"].is_not_null() | frame["name"].str.contains("<", literal=True))).arg_true()
     carried = frame[places].select(_spaced(_first(pl.coalesce("template", _template(pl.col("name"))))).alias("words"))["words"]
