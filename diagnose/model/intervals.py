@@ -16,8 +16,6 @@ import polars as pl
 
 MAX_CLASSES = 62  # bits of a signed 64-bit mask that can be added and subtracted without touching the sign
 
-_SHORT = 1000  # up to so many rows a part, one pass over all of them costs less than one for each
-
 
 def union_length(starts: pl.Series, ends: pl.Series) -> int:
     """Length of the union of `[starts[i], ends[i])`, without building it.
@@ -39,32 +37,13 @@ def merge(frame: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     """
     keys = list(by)
     filled = frame.select(*keys, "start", "end").filter(pl.col("end") > pl.col("start"))
-    if not keys:
-        return _merged(filled if filled["start"].is_sorted() else filled.sort("start"))
-    if filled.is_empty():
-        return filled
-    if filled.height <= _SHORT * filled.select(pl.struct(keys).n_unique()).item():
-        return _merged_apart(filled.sort(*keys, "start"), keys)
-    # Parts keep the order of the rows: where those come in order of start, nothing has to be sorted.
-    parts = filled.partition_by(keys, maintain_order=True)
-    return pl.concat([_merged(part if part["start"].is_sorted() else part.sort("start"), keys) for part in parts]).sort(
-        *keys, maintain_order=True
-    )
-
-
-def _merged_apart(ordered: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """The same of intervals in order of the columns `keys` and start: all parts at once."""
-    other_part = pl.any_horizontal(pl.col(key).ne_missing(pl.col(key).shift(1)) for key in keys)
-    return _joined(ordered, keys, pl.col("end").cum_max().over(keys), other_part)
-
-
-def _merged(ordered: pl.DataFrame, keys: Sequence[str] = ()) -> pl.DataFrame:
-    """Union of intervals in order of start; the columns `keys` are constant."""
-    return _joined(ordered, keys, pl.col("end").cum_max(), pl.lit(value=False))
-
-
-def _joined(ordered: pl.DataFrame, keys: Sequence[str], reach: pl.Expr, other_part: pl.Expr) -> pl.DataFrame:
-    """Intervals in order, those joined that none of the earlier ones leaves a hole before. `reach`: until when these last."""
+    ordered = filled if filled["start"].is_sorted() else filled.sort("start")
+    reach, other_part = pl.col("end").cum_max(), pl.lit(value=False)
+    if keys:
+        ordered = ordered.sort(keys, maintain_order=True)
+        reach = reach.over(keys)
+        other_part = pl.any_horizontal(pl.col(key).ne_missing(pl.col(key).shift(1)) for key in keys)
+    # an interval is new where none of the earlier ones reaches it; the one before a new one is the last of its own
     is_new = (other_part | (pl.col("start") > reach.shift(1))).fill_null(value=True)
     told = ordered.select(*keys, "start", reach.alias("end"), is_new.alias("_new"))
     return told.select(pl.col(*keys, "start").filter("_new"), pl.col("end").filter(pl.col("_new").shift(-1, fill_value=True)))

@@ -84,14 +84,14 @@ def resolve_waits(waits: pl.DataFrame, calls: pl.Series, memory_waits: int = 0) 
 class Dependencies(Struct, frozen=True, kw_only=True):
     """One device's operations prepared for asking what they waited for, again and again.
 
-    `ordered`: op, start, end, stream in order of start. `issued`: op, end, stream, correlation in order of correlation. `stream_waits`:
-    those of `StreamWaits`, with the correlation of the operation issued before (`previous`) and after (`next`) them on their stream.
-    `candidates`: what may be inferred as a producer. `called`: op, guess, guess_end, inferred from the order of calls. `everywhere`: the
-    trace holds no resolved wait, so that producers are inferred for all operations; otherwise only for `replayed` ones (op rows): nodes of
-    a graph after its first.
+    `before`: by op, the one before it on its stream (producer, producer_end; null: none). `issued`: op, end, stream, correlation in order
+    of correlation. `stream_waits`: those of `StreamWaits`, with the correlation of the operation issued before (`previous`) and after
+    (`next`) them on their stream. `candidates`: what may be inferred as a producer. `called`: op, guess, guess_end, inferred from the order
+    of calls. `everywhere`: the trace holds no resolved wait, so that producers are inferred for all operations; otherwise only for
+    `replayed` ones (op rows): nodes of a graph after its first.
     """
 
-    ordered: pl.DataFrame
+    before: pl.DataFrame
     issued: pl.DataFrame
     stream_waits: pl.DataFrame
     candidates: pl.DataFrame
@@ -103,7 +103,7 @@ class Dependencies(Struct, frozen=True, kw_only=True):
 def prepare(work: pl.DataFrame, waits: StreamWaits, *, from_times: bool = True) -> Dependencies:
     """Put one device's operations in the orders needed. `work`, by start: op (its row), start, end, stream, correlation, issued, role.
 
-    Without `from_times` nothing is prepared for inferring producers from times.
+    Without `from_times` only events tell producers.
     """
     stream_waits = waits.stream_waits.filter(pl.col("correlation").is_not_null() & pl.col("stream").is_not_null())
     issued = work.select("op", "end", "stream", "correlation")
@@ -113,7 +113,7 @@ def prepare(work: pl.DataFrame, waits: StreamWaits, *, from_times: bool = True) 
         issued = _whole_graphs(work, issued).filter(pl.col("correlation").is_not_null()).sort("correlation", "end")
         stream_waits = _neighbouring(stream_waits, issued)
     return Dependencies(
-        ordered=work.select("op", "start", "end", "stream"),
+        before=_before(work if from_times else work.clear()),
         issued=issued,
         stream_waits=stream_waits,
         candidates=_candidates(work if from_times else work.clear()),
@@ -130,22 +130,23 @@ def latest_producers(known: Dependencies, consumers: pl.DataFrame) -> pl.DataFra
     producer (row number, null: none), producer_end, inferred, unresolved (a wait has no known record, or the trace holds no dependency at
     all).
     """
-    before = consumers.select("op", "start", "stream").join_asof(
-        known.ordered.select(pl.col("op").alias("producer"), pl.col("end").alias("producer_end"), "start", "stream"),
-        on="start",
-        by="stream",
-        strategy="backward",
-        allow_exact_matches=False,
-        check_sortedness=False,
-    )
+    before = consumers.select("op").hstack(known.before.select(pl.all().gather(consumers["op"])))
     covered, unresolved = event_producers(known, consumers)
-    found = _later(before.select("op", "producer", "producer_end"), covered).with_columns(
+    found = _later(before, covered).with_columns(
         pl.lit(value=False).alias("inferred"),
         pl.lit(value=True).alias("unresolved")
         if known.everywhere
         else pl.col("op").is_in(pl.concat([unresolved["op"], known.replayed]).unique().implode()).alias("unresolved"),
     )
     return found if not known.everywhere and known.replayed.is_empty() else _with_inferred(found, consumers, known)
+
+
+def _before(work: pl.DataFrame) -> pl.DataFrame:
+    """Of each operation (`work`: all, by start) the last one on its stream that started earlier: producer, producer_end."""
+    began = (pl.col("start") != pl.col("start").shift(1)).fill_null(value=True)  # of those that start at once none is before another
+    last = pl.when(began).then(pl.col("op").shift(1)).forward_fill().over("stream")
+    producer = work.select(pl.when(pl.col("stream").is_not_null()).then(last).alias("producer"))
+    return producer.with_columns(work["end"].gather(producer["producer"]).alias("producer_end"))
 
 
 def _later(found: pl.DataFrame, covered: pl.DataFrame) -> pl.DataFrame:
@@ -167,7 +168,7 @@ def _later(found: pl.DataFrame, covered: pl.DataFrame) -> pl.DataFrame:
 
 def event_producers(known: Dependencies, consumers: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Producers through events: (op, producer, producer_end), and the consumers with a wait that has no record (op)."""
-    row = known.ordered.schema["op"]
+    row = consumers.schema["op"]
     nothing = pl.DataFrame(schema={"op": row, "producer": row, "producer_end": pl.Int64})
     if known.stream_waits.is_empty():
         return nothing, nothing.select("op")

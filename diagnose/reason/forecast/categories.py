@@ -121,6 +121,7 @@ class Replayed(Struct, frozen=True, kw_only=True, dict=True):
             ]
         )
 
+    @cached_property
     def categories(self) -> dict[str, int]:
         """Ns by category over all kept steps; they add up to these exactly."""
         used = self.operations["bucket"].drop_nulls().unique().sort().to_list()

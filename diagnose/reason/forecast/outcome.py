@@ -43,11 +43,6 @@ class Outcome(Struct, frozen=True, kw_only=True):
     capped_by: tuple[Ceiling, ...] = ()
     doubt: str = ""  # why it is of low certainty
 
-    @property
-    def saves(self) -> int:
-        """What is likely won of all kept steps, ns."""
-        return self.span.now - self.span.likely
-
 
 class Replays(Struct, frozen=True, dict=True):
     """One graph, replayed as it is and after changes; each set of changes once. `met`: other ranks that are replayed with it.
@@ -63,7 +58,7 @@ class Replays(Struct, frozen=True, dict=True):
 
     def affordable(self, questions: Sequence[Question]) -> bool:
         """Whether this set was replayed already, or still may be."""
-        return self.most is None or tuple(one.id for one in questions) in self._known or self.count < self.most
+        return self.most is None or _ids(questions) in self._likely or self.count < self.most
 
     @cached_property
     def now(self) -> Replayed:
@@ -79,17 +74,35 @@ class Replays(Struct, frozen=True, dict=True):
         return f"{which}, {len(indices)} of {kept}"
 
     @cached_property
+    def _likely(self) -> dict[tuple[str, ...], Replayed]:
+        return {}
+
+    @cached_property
     def _known(self) -> dict[tuple[str, ...], Outcome]:
         return {}
 
     @property
     def count(self) -> int:
         """How many sets of changes were replayed."""
-        return len(self._known)
+        return len(self._likely)
+
+    def likely(self, questions: Sequence[Question]) -> Replayed:
+        """The steps as all these changes, in this order, likely leave them."""
+        key = _ids(questions)
+        if key not in self._likely:
+            self._likely[key] = self._replayed(questions, "likely")
+        return self._likely[key]
+
+    def saves(self, questions: Sequence[Question]) -> int:
+        """What these changes likely win of all kept steps, ns; this needs no replay at best and at worst."""
+        if not questions:
+            return 0
+        now = sum(self.now.lengths)
+        return now - max(sum(self.likely(questions).lengths), self._floor(questions, now)[0])
 
     def after(self, questions: Sequence[Question]) -> Outcome:
         """What all these changes, in this order, make of the steps."""
-        key = tuple(one.id for one in questions)
+        key = _ids(questions)
         if key not in self._known:
             self._known[key] = self._outcome(questions)
         return self._known[key]
@@ -112,7 +125,9 @@ class Replays(Struct, frozen=True, dict=True):
 
     def _outcome(self, questions: Sequence[Question]) -> Outcome:
         now = sum(self.now.lengths)
-        ends = {end: self._replayed(questions, end) for end in (ENDS if ranged(questions) else ("likely",))}
+        ends = {"likely": self.likely(questions)}
+        if ranged(questions):
+            ends |= {end: self._replayed(questions, end) for end in ENDS if end not in ends}
         sums = {end: sum(one.lengths) for end, one in ends.items()}
         likely = sums["likely"]
         floor, ceilings = self._floor(questions, now)
@@ -127,7 +142,7 @@ class Replays(Struct, frozen=True, dict=True):
                 least = min(least, self.after(questions[:-1]).span.high)
             worst = max(worst, least)
         if 2 * best < told:
-            categories = ends.get("low", ends["likely"]).categories()  # one device does it all, one after the other or side by side
+            categories = ends.get("low", ends["likely"]).categories  # one device does it all, one after the other or side by side
             best = max(best, min(told, sum(ns for name, ns in categories.items() if name.startswith(COMPUTE))))
         span = Span(now=now, low=max(best, floor), likely=told, high=worst)
         cut = Fraction(now - span.likely, now - likely) if likely != now else Fraction(1)
@@ -180,6 +195,10 @@ class Replays(Struct, frozen=True, dict=True):
         largest = {wall: Ceiling(question=one.id, finding=wall, bound_ns=ns) for one in questions for wall, ns in one.ceilings.items()}
         ceilings = tuple(largest.values())
         return max(now - int(len(self.now.lengths) * sum(one.bound_ns for one in ceilings) / self.stretch), 0), ceilings
+
+
+def _ids(questions: Sequence[Question]) -> tuple[str, ...]:
+    return tuple(one.id for one in questions)
 
 
 def after(graph: Graph, questions: Sequence[Question], end: End) -> Graph:
@@ -249,7 +268,7 @@ def steps_of(now: Replayed, outcome: Outcome) -> tuple[Step, ...]:
 
 def categories_of(now: Replayed, outcome: Outcome) -> tuple[Category, ...]:
     """All kept steps by exclusive category, what changes most first; deltas add up to that of the sum, to the nanosecond."""
-    before, later = now.categories(), outcome.likely.categories()
+    before, later = now.categories, outcome.likely.categories
     deltas = _cut({name: later.get(name, 0) - before.get(name, 0) for name in dict.fromkeys((*before, *later))}, outcome)
     rows = (
         Category(category=name, now_ns=before.get(name, 0), likely_ns=before.get(name, 0) + delta, delta_ns=delta)
@@ -304,7 +323,7 @@ def sequence(replays: Replays, questions: Sequence[Question]) -> tuple[Planned, 
     found: list[Planned] = []
     before = sum(replays.now.lengths)
     for place, question in enumerate(questions, 1):
-        outcome, alone = replays.after(questions[:place]), replays.after([question])
+        outcome, alone = replays.after(questions[:place]), replays.saves([question])
         saves = before - outcome.span.likely
         found.append(
             Planned(
@@ -312,8 +331,8 @@ def sequence(replays: Replays, questions: Sequence[Question]) -> tuple[Planned, 
                 title=question.title,
                 step_ns=per_step(outcome.span, count),
                 saves_ns=round(saves / count),
-                alone_ns=round(alone.saves / count),
-                why=_why(saves, alone.saves, place),
+                alone_ns=round(alone / count),
+                why=_why(saves, alone, place),
             )
         )
         before = outcome.span.likely

@@ -117,12 +117,12 @@ def search(replays: Replays, candidates: Sequence[Question], together: Compatibl
     answerable = [one for one in candidates if replays.unanswered(one) is None]
     without = tuple(one for one in candidates if one not in answerable)
     least = rules.worth * sum(replays.now.lengths)
-    alone = sorted(answerable, key=lambda one: (-replays.after([one]).saves, one.id))
-    useful = [one for one in alone if replays.after([one]).saves > least][: rules.candidates]
+    alone = sorted(answerable, key=lambda one: (-replays.saves([one]), one.id))
+    useful = [one for one in alone if replays.saves([one]) > least][: rules.candidates]
     best: list[Question] = []
     for first in useful[:2]:
         grown = _grown(first, useful, replays, together, rules, least)
-        if _saves(replays, grown) > _saves(replays, best) + least or (not best and grown):
+        if replays.saves(grown) > replays.saves(best) + least or (not best and grown):
             best = grown
     return Search(chosen=tuple(best), replays=replays.count, without=without)
 
@@ -133,19 +133,15 @@ def _grown(
     """A set grown from one fix by what adds most, as long as anything adds enough and replays are left."""
     chosen = [first]
     while True:
-        known = _saves(replays, chosen)
+        known = replays.saves(chosen)
         ids = [one.id for one in chosen]
         open_ = [one for one in useful if one.id not in ids and together.goes_with(ids, one.id)]
         open_ = open_[: max(rules.replays - replays.count, 0)]
-        gains = [(_saves(replays, [*chosen, one]) - known, place) for place, one in enumerate(open_)]
+        gains = [(replays.saves([*chosen, one]) - known, place) for place, one in enumerate(open_)]
         gain, place = max(gains, key=lambda pair: (pair[0], -pair[1]), default=(0, 0))
         if gain <= least:
             return chosen
         chosen.append(open_[place])
-
-
-def _saves(replays: Replays, chosen: Sequence[Question]) -> int:
-    return replays.after(chosen).saves if chosen else 0
 
 
 # --- the plan of a report ---------------------------------------------------------------------------------------------
@@ -241,7 +237,7 @@ def _with_forecast(
         return replace(step, no_forecast=NOT_HERE)
     bound = (step.bound_ns or 0) * len(replays.now.lengths) if step.instead_of is None else 0
     least = max(NOTHING * sum(replays.now.lengths), NEXT_TO_NOTHING * bound)
-    if _saves(replays, [*chosen, question]) - _saves(replays, chosen) <= least:
+    if replays.saves([*chosen, question]) - replays.saves(chosen) <= least:
         return replace(step, no_forecast=WINS_NOTHING)
     found = forecast_of(replays, [*chosen, question])
     before = forecast_of(replays, chosen) if chosen else None
@@ -258,8 +254,7 @@ def _with_forecast(
 
 def _displaced(replays: Replays, before: Sequence[Question], after: Sequence[Question]) -> Displaced | None:
     """The category that takes more than half of the time that the last change frees; None where none does."""
-    was = (replays.after(before).likely if before else replays.now).categories()
-    then = replays.after(after).likely.categories()
+    was, then = (replays.likely(before) if before else replays.now).categories, replays.likely(after).categories
     freed = sum(max(ns - then.get(name, 0), 0) for name, ns in was.items())
     category, grown = max(((name, ns - was.get(name, 0)) for name, ns in then.items()), key=lambda one: (one[1], one[0]))
     if 2 * grown <= freed:

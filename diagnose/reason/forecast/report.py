@@ -102,7 +102,7 @@ def _alone(question: Question, replays: Replays) -> StepForecast | None:
     """The step with one fix by itself; None where that can't be told, is not replayed here, or wins nothing."""
     if replays.unanswered(question) is not None or not replays.affordable([question]):
         return None
-    notable = replays.after([question]).saves > NOTHING * sum(replays.now.lengths)
+    notable = replays.saves([question]) > NOTHING * sum(replays.now.lengths)
     return forecast_of(replays, [question]) if notable else None
 
 

@@ -138,7 +138,7 @@ def test_categories_close_to_the_nanosecond(asked: Question, rules: ForecastRule
 
 def test_where_a_saving_lands(rules: ForecastRules) -> None:
     replays = Replays(graph(), rules)
-    assert replays.now.categories() == {"compute:expert_gemm": 40 * MS, "transport": 30 * MS, "packing": 10 * MS}
+    assert replays.now.categories == {"compute:expert_gemm": 40 * MS, "transport": 30 * MS, "packing": 10 * MS}
     rows = {row.category: row.delta_ns for row in categories_of(replays.now, replays.after([HALF_LINK]))}
     assert rows == {"transport": -15 * MS, "compute:expert_gemm": 0, "packing": 0}
 

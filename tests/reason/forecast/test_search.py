@@ -31,10 +31,10 @@ class Forecasts:
     def unanswered(self, question: Question) -> None:
         assert question.id in ALONE
 
-    def after(self, questions: Sequence[Question]) -> SimpleNamespace:
+    def saves(self, questions: Sequence[Question]) -> int:
         key = "".join(sorted(one.id for one in questions))
         self.asked.add(key)
-        return SimpleNamespace(saves=self.joint.get(key, max(ALONE[one] for one in key)))
+        return self.joint.get(key, max((ALONE[one] for one in key), default=0))
 
 
 @for_each(
