@@ -286,8 +286,6 @@ _KEYS: Mapping[str, frozenset[str]] = {
 }
 _CHECKS = "checks/"
 _ID, _CHECK_ID = re.compile(rb"\Aid: (\S+)"), re.compile(rb"^([a-z0-9][\w-]*):", re.MULTILINE)
-_PLACE = re.compile(r"^(?P<start>[a-z_]+(?:[.\[][\w.\[\]]*)?): |at `\$\.?(?P<end>[^`]*)`")
-_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
 class Rulebook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -513,18 +511,9 @@ def _parse(source: _Source, kind: type[_T]) -> _T:
         raise rule_error(source.label, str(error), source.data) from error
 
 
-def _line(data: bytes, what: str) -> int | None:
-    """The line that `what` speaks of: the place that it names, and in it the word that it ends in or the field in its quotes."""
-    match = _PLACE.search(what)
-    place = (match["start"] or match["end"] or "") if match else ""
-    field = re.search(r"field `(\w+)`", what)
-    word = field[1] if field and "unknown" in what else what.rsplit(" ", 1)[-1] if match and match["start"] else ""
-    return strict_yaml.line_of(data, [int(index) if index else key for key, index in _STEP.findall(place)], word)
-
-
 def rule_error(label: str, what: str, data: bytes | None = None) -> RuleFileError:
     """The error for one rule file; `what` names the place in it, and `data`, the file's text, gives the line."""
-    line = _line(data, what) if data is not None else None
+    line = strict_yaml.line_told(data, what) if data is not None else None
     return RuleFileError(
         f"The rule file {label} is wrong: {'' if line is None else f'line {line}: '}{what.rstrip('.')}.",
         effect="No rule was used, because a wrong rule would give a wrong diagnosis.",

@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import importlib.resources
-import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib.resources.abc import Traversable
@@ -401,7 +400,6 @@ def load_host_rules(file: Traversable | Path | None = None) -> HostRules:
 
 _FileT = TypeVar("_FileT", _BucketFile, HostRules)
 _Path = tuple[str | int, ...]  # keys and places in lists, from the document's root
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 
 class _Read(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -418,7 +416,7 @@ class _Read(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def wrong(self, place: _Path, entry: str, reason: str, word: str = "") -> RuleFileError:
         """The error for what stands at `place`."""
-        return _wrong(self.name, _in_line(self.text, place, word) + f"entry {entry}", reason)
+        return _wrong(self.name, _at(strict_yaml.line_of(self.text, place, word)) + f"entry {entry}", reason)
 
 
 def _loaded(path: Traversable | Path) -> tuple[object, bytes]:
@@ -439,13 +437,10 @@ def _decode(path: Traversable | Path, kind: type[_FileT]) -> tuple[_FileT, bytes
         return msgspec.convert(data, type=kind, strict=True), text
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at ")
-        steps = tuple(int(index) if index else key for key, index in _STEP.findall(place.strip("`")))
-        word = reason.rpartition("`")[0].rpartition("`")[2] if "unknown field" in reason else ""
-        raise _wrong(path.name, _in_line(text, steps, word) + (place.strip("`") or "the document"), reason) from error
+        raise _wrong(path.name, _at(strict_yaml.line_told(text, str(error))) + (place.strip("`") or "the document"), reason) from error
 
 
-def _in_line(text: bytes, place: Sequence[str | int], word: str = "") -> str:
-    line = strict_yaml.line_of(text, place, word)
+def _at(line: int | None) -> str:
     return "" if line is None else f"line {line}: "
 
 

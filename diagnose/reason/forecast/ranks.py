@@ -48,11 +48,6 @@ def mean_steps(met: Met, asked: Variant | None = None) -> tuple[float, ...]:
     return tuple(float((own["end"] - own["start"]).sum()) / own.height for own in steps)
 
 
-def job_step(met: Met, asked: Variant | None = None) -> float:
-    """What the job steps at (ns): the middle of its captured ranks, which wait for each other."""
-    return float(median(mean_steps(met, asked)))
-
-
 def in_step(met: Met) -> Variant:
     """Nobody waits for another captured rank: each collective takes what its transfer takes, from when its own rank is there."""
     partial = int((~met.meetings.instances["whole"]).sum())

@@ -24,7 +24,6 @@ from diagnose.reason.forecast.ranks import (
     evened,
     faster_link,
     in_step,
-    job_step,
     likes_of_late,
     mean_steps,
     middle_in_step,
@@ -163,7 +162,7 @@ def test_a_slow_device_is_no_imbalance() -> None:
     asked = balanced(found, load_knowledge().buckets)
     assert isinstance(asked, Variant)
     assert [graph.nodes["duration"][1] for graph in asked.graphs] == [100, 150, 100]
-    assert job_step(found, asked) == job_step(found)
+    assert mean_steps(found, asked) == mean_steps(found)
 
 
 @pytest.mark.deep
