@@ -119,8 +119,3 @@ def test_a_copy_with_noise_on_every_kernel_or_slower_by_a_common_factor_has_not_
     assert found.kernels == ()
     assert found.delta is not None
     assert not [row.category for row in found.delta.categories if row.moved]
-
-
-def test_the_demo_against_itself(demo: Path) -> None:
-    one = diagnose([demo])
-    check_same(compared(one, one))
