@@ -56,6 +56,11 @@ def test_each_size_says_how_it_follows_and_rules_see_it() -> None:
     assert (columns["job_data_parallel_size"], columns["job_expert_data_parallel_size"], columns["job_num_microbatches"]) == (64, 1, 64)
 
 
+def test_a_model_without_experts_has_no_sizes_of_them() -> None:
+    found = {one.name for one in sizes(parse_job("model: {num_layers: 2}\nworld_size: 8\n")).derived}
+    assert ("data_parallel_size" in found, "expert_data_parallel_size" in found) == (True, False)
+
+
 def test_the_trace_tells_the_world_size_where_the_file_does_not() -> None:
     job = read_job(A1, ["~world_size"])
     assert job.get("data_parallel_size") is None
