@@ -41,11 +41,13 @@ _LLAMA_FACTORY = frozenset({"stage", "finetuning_type"})  # arguments that its t
 _INSTEAD: Mapping[str, str] = {  # its own names, src/llamafactory/hparams/model_args.py
     "gradient_checkpointing": "LLaMA-Factory recomputes unless disable_gradient_checkpointing is true: that is the key to set",
     "attn_implementation": "LLaMA-Factory takes no attn_implementation; flash_attn: fa2 asks for the same",
+    "use_liger_kernel": "LLaMA-Factory takes no use_liger_kernel; enable_liger_kernel asks for the same",
 }
 _IN_AXOLOTL: Mapping[str, str] = {  # src/axolotl/utils/schemas
     "optim": "Axolotl takes no optim; optimizer: adamw_torch_fused asks for the same",
     "dataloader_persistent_workers": "Axolotl has no such argument",
     "full_determinism": "Axolotl has no such argument",
+    "use_liger_kernel": "Axolotl takes Liger as a plugin, axolotl.integrations.liger.LigerPlugin",
     "fsdp_config.backward_prefetch": "Axolotl's fsdp_config has no prefetches",
     "fsdp_config.forward_prefetch": "Axolotl's fsdp_config has no prefetches",
 }

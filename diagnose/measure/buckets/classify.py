@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from diagnose.knowledge.buckets import Buckets, bucket_type
 from diagnose.knowledge.taxonomy import Context, Family, Group, Taxonomy, own_id, union
-from diagnose.measure.buckets.context import AGAIN_BIT, FORWARD_BIT, HostContext, host_context
+from diagnose.measure.buckets.context import AGAIN_BIT, FORWARD_BIT, TAIL_BIT, HostContext, host_context
 from diagnose.measure.buckets.line import PHASES, chosen
 from diagnose.measure.buckets.names import namespaces_of, normalised, words_of
 from diagnose.measure.buckets.neighbours import neighbours
@@ -249,9 +249,12 @@ def decide(
 
 def verdict_of(family: int, mask: int, group: int, taxonomy: Taxonomy) -> Verdict:
     """The decision for a family, a mask of contexts and a group, all by their numbers in `taxonomy`."""
+    told = tuple(context for bit, context in enumerate(taxonomy.contexts) if mask >> bit & 1)
+    if mask >> TAIL_BIT & 1 and taxonomy.families[family].role != "transport" and all(context.phase is None for context in told):
+        told += tuple(context for context in taxonomy.contexts if "phase" in context.marks and context.phase == "optimizer")
     return decide(
         taxonomy.families[family],
-        tuple(context for bit, context in enumerate(taxonomy.contexts) if mask >> bit & 1),
+        told,
         None if group == NO_GROUP else taxonomy.groups[group],
         own=taxonomy.own,
         buckets=taxonomy.buckets,

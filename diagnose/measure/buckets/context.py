@@ -20,6 +20,7 @@ from diagnose.model.trace import Trace
 
 FORWARD_BIT = MAX_CLASSES - 1  # inside an operator that autograd recorded: forward work
 AGAIN_BIT = MAX_CLASSES - 2  # inside one that it recorded while a backward node ran: forward work for the second time
+TAIL_BIT = MAX_CLASSES - 3  # between the last backward node and the optimizer, on its thread: gradients are checked, summed up, clipped
 SOURCE_KINDS: Mapping[Source, tuple[str, ...]] = {
     "nvtx": ("push_pop", "start_end"),
     "annotation": ("annotation",),
@@ -155,13 +156,16 @@ def _backward_nodes(trace: Trace) -> pl.Series:
     return used.filter(trace.names["text"].gather(used).str.contains(_BACKWARD_NODE).fill_null(value=False))
 
 
-def _tagged(trace: Trace, tags: pl.DataFrame, nodes: pl.Series, line: _Timeline) -> pl.DataFrame:
+def _tagged(trace: Trace, tags: pl.DataFrame, nodes: pl.Series, line: _Timeline, taxonomy: Taxonomy) -> pl.DataFrame:
     """Ranges that match a context or record a forward operator: start, end, bit; a row for each bit."""
     is_node = pl.col("forward_thread").is_not_null() | pl.col("text_id").is_in(nodes.implode())
     recorded = line.laid(trace.ranges.lazy().filter(pl.col("sequence").is_not_null() & ~is_node)).collect()
     again = _again(recorded, line.laid(trace.ranges.lazy().filter(is_node)).collect())
     matched = trace.ranges.lazy().select("rank", "thread", "start", "end", "kind", "text_id").join(tags.lazy(), on=["kind", "text_id"])
-    marked = (frame.with_columns(pl.lit(bit, dtype=pl.Int8).alias("bit")) for frame, bit in ((recorded, FORWARD_BIT), (again, AGAIN_BIT)))
+    updating = [bit for bit, context in enumerate(taxonomy.contexts) if context.phase == "optimizer"]
+    tails = line.laid(_tails(matched.filter(pl.col("bit").is_in(updating)), trace.ranges.lazy().filter(is_node))).collect()
+    told = ((recorded, FORWARD_BIT), (again, AGAIN_BIT), (tails, TAIL_BIT))
+    marked = (frame.with_columns(pl.lit(bit, dtype=pl.Int8).alias("bit")) for frame, bit in told)
     return pl.concat([line.laid(matched, "bit").collect(), *marked])
 
 
@@ -175,6 +179,13 @@ def _again(recorded: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
         return inside
     both = pl.concat([frame.with_columns(pl.lit(again).alias("value")) for frame, again in ((inside, True), (nodes, False))])
     return innermost(both).filter("value").drop("value")
+
+
+def _tails(updates: pl.LazyFrame, nodes: pl.LazyFrame) -> pl.LazyFrame:
+    """From the last backward node before each range of the optimizer to its start, on its thread: rank, thread, start, end."""
+    ended = nodes.select("rank", pl.col("end").alias("start")).sort("start")
+    begun = updates.select("rank", "thread", pl.col("start").alias("end")).sort("end")
+    return begun.join_asof(ended, left_on="end", right_on="start", by="rank", coalesce=False, check_sortedness=False).drop_nulls("start")
 
 
 def inherited_mask(taxonomy: Taxonomy) -> int:
@@ -224,7 +235,7 @@ def host_context(trace: Trace, launches: Launches, taxonomy: Taxonomy) -> HostCo
     moments = (
         launched.join(line.lanes, on=["rank", "thread"], how="left", maintain_order="left").select(line.moment("call_start")).to_series()
     )
-    segments = sweep(_tagged(trace, _tags(trace, taxonomy), nodes, line))
+    segments = sweep(_tagged(trace, _tags(trace, taxonomy), nodes, line, taxonomy))
     mask = _looked_up(segments, "mask", moments).fill_null(0)
     inherited = _inherited(trace, segments, nodes, line, taxonomy)
     if not inherited.is_empty():

@@ -687,6 +687,25 @@ def test_recorded_operators_inside_a_node_are_forward_work_done_again(taxonomy: 
     ]
 
 
+def test_what_lies_between_the_last_backward_node_and_the_optimizer_is_the_optimizer_s(taxonomy: Taxonomy):
+    """Autograd numbers each operator, also those that check and sum up gradients; the next step's forward follows the optimizer."""
+    ranges = [
+        Range(text="MulBackward0", start=100, end=150, thread=2, sequence=1, forward_thread=1),
+        Range(text="aten::mul", start=160, end=170, sequence=2),
+        Range(text="MulBackward0", start=200, end=250, thread=2, sequence=2, forward_thread=1),
+        Range(text="aten::isnan", start=260, end=270, sequence=3),
+        Range(text="Optimizer.step#FusedAdam.step", start=400, end=500, kind="annotation"),
+        Range(text="aten::mul", start=510, end=520, sequence=3),
+    ]
+    launches = [Launch(name=ADD, at=at, start=1000 + at) for at in (165, 265, 300, 450, 515)]
+    trace = trace_of([*launches, Launch(name=REDUCED, at=310, start=1310)], ranges)
+    found = classify(trace, attribute(trace), taxonomy)
+    said = pl.DataFrame({"class_id": found.class_id}).join(found.classes, on="class_id", maintain_order="left").select("bucket", "phase")
+    optimizer = ("optimizer", "optimizer")
+    ahead = ("elementwise", "forward")
+    assert said.rows() == [ahead, optimizer, optimizer, optimizer, ahead, ("collective", None)]
+
+
 def test_a_number_used_again_links_to_the_operator_before_and_operators_are_forward(taxonomy: Taxonomy):
     ranges = [
         Range(text="nn.Module: TopKRouter_0", start=0, end=50, kind="python"),
