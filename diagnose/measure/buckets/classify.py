@@ -251,7 +251,7 @@ def verdict_of(family: int, mask: int, group: int, taxonomy: Taxonomy) -> Verdic
     """The decision for a family, a mask of contexts and a group, all by their numbers in `taxonomy`."""
     told = tuple(context for bit, context in enumerate(taxonomy.contexts) if mask >> bit & 1)
     if mask >> TAIL_BIT & 1 and taxonomy.families[family].role != "transport" and all(context.phase is None for context in told):
-        told += tuple(context for context in taxonomy.contexts if "phase" in context.marks and context.phase == "optimizer")
+        told += tuple(context for context in taxonomy.contexts if "phase" in context.marks and context.phase == OPTIMIZER)
     return decide(
         taxonomy.families[family],
         told,

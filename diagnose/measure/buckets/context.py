@@ -17,6 +17,7 @@ from diagnose.measure.buckets.names import range_words
 from diagnose.measure.host import Launches
 from diagnose.model.intervals import MAX_CLASSES, merge, sweep
 from diagnose.model.trace import Trace
+from diagnose.model.vocabulary import OPTIMIZER
 
 FORWARD_BIT = MAX_CLASSES - 1  # inside an operator that autograd recorded: forward work
 AGAIN_BIT = MAX_CLASSES - 2  # inside one that it recorded while a backward node ran: forward work for the second time
@@ -162,7 +163,7 @@ def _tagged(trace: Trace, tags: pl.DataFrame, nodes: pl.Series, line: _Timeline,
     recorded = line.laid(trace.ranges.lazy().filter(pl.col("sequence").is_not_null() & ~is_node)).collect()
     again = _again(recorded, line.laid(trace.ranges.lazy().filter(is_node)).collect())
     matched = trace.ranges.lazy().select("rank", "thread", "start", "end", "kind", "text_id").join(tags.lazy(), on=["kind", "text_id"])
-    updating = [bit for bit, context in enumerate(taxonomy.contexts) if context.phase == "optimizer"]
+    updating = [bit for bit, context in enumerate(taxonomy.contexts) if context.phase == OPTIMIZER]
     tails = line.laid(_tails(matched.filter(pl.col("bit").is_in(updating)), trace.ranges.lazy().filter(is_node))).collect()
     told = ((recorded, FORWARD_BIT), (again, AGAIN_BIT), (tails, TAIL_BIT))
     marked = (frame.with_columns(pl.lit(bit, dtype=pl.Int8).alias("bit")) for frame, bit in told)
