@@ -223,8 +223,9 @@ def _share(part: FactValue, whole: int | None) -> float | None:
 
 
 def _rare_share(values: pl.Series) -> float | None:
-    """Share of the sum over the steps that goes beyond the usual step's (median)."""
-    return _share(int((values - step_median(values)).clip(lower_bound=0).sum()), int(values.sum()))
+    """Share of the sum over the steps that goes beyond the usual step's (median; of two in the middle the lesser)."""
+    usual = values.quantile(0.5, interpolation="lower")
+    return None if usual is None else _share(int((values - int(usual)).clip(lower_bound=0).sum()), int(values.sum()))
 
 
 def _columns(one: DeviceMeasure, names: Collection[str]) -> dict[str, pl.Series]:

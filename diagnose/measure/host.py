@@ -14,6 +14,7 @@ from diagnose.model.vocabulary import DISPATCH, EXPERT_GEMM, ROUTER
 
 # This project's choice: a host that polls goes quiet this soon after the launch and calls again this soon after the kernel's end
 POLL_REACH_NS = 30_000
+POLL_RETURN_NS = 100_000  # and what a slow CPU needs from the end of a kernel that is known to be polled for to its next call
 
 # Bits of the host's state.
 ALLOCATOR, WAITING, SYNC, GC, FIRST_USE, LOADING, MESSAGES, RECOMPILING = 1, 2, 4, 8, 16, 32, 64, 128
@@ -173,7 +174,7 @@ def _synchronising(waits: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame,
 def _polling(work: pl.DataFrame, in_call: pl.DataFrame, names: pl.DataFrame, rules: HostRules) -> pl.DataFrame:
     """Stretches without any call in which the host polled for the end of a kernel: the columns of `_synchronising`, all guessed.
 
-    Such a stretch begins right after the kernel's launch and ends right after its end (POLL_REACH_NS).
+    Such a stretch begins right after the kernel's launch (POLL_REACH_NS) and ends soon after its end (POLL_RETURN_NS).
     """
     polled = names.filter(pl.col("text").str.contains(rules.polled_pattern()))["id"]
     kernels = work.filter(pl.col("name_id").is_in(polled.implode()) & pl.col("issued").is_not_null()).select(
@@ -183,7 +184,7 @@ def _polling(work: pl.DataFrame, in_call: pl.DataFrame, names: pl.DataFrame, rul
     held = kernels.sort("issued").join_asof(
         quiet, left_on="issued", right_on="from", strategy="forward", tolerance=POLL_REACH_NS, coalesce=False
     )
-    inside = (pl.col("end") > pl.col("from")) & (pl.col("until") >= pl.col("end")) & (pl.col("until") <= pl.col("end") + POLL_REACH_NS)
+    inside = (pl.col("end") > pl.col("from")) & (pl.col("until") >= pl.col("end")) & (pl.col("until") <= pl.col("end") + POLL_RETURN_NS)
     return held.filter(inside).select(
         pl.col("from").alias("start"),
         pl.col("until").alias("end"),

@@ -25,7 +25,7 @@ LENGTH = pl.col("end") - pl.col("start")
 def pauses(pieces: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
     """Gaps in which the host's work stands out, whether they recur, and whether they open a forward pass: index, op, recurs, opens.
 
-    `compute`: op, name_id, phase of all that computes; most of it perhaps in time.
+    `compute`: op, name_id, phase, operation of all that computes; most of it perhaps in time.
     """
     gaps = (
         pieces.filter(~pl.col("cause").is_in(["blocking", "dependency_stalled", "first_use"]))
@@ -45,27 +45,41 @@ def pauses(pieces: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
 
 
 def _before_passes(found: pl.DataFrame, compute: pl.DataFrame, steps: int) -> pl.DataFrame:
-    """The pauses (index, op) between another phase and a forward pass, where half of the steps at least have such."""
-    begun = (pl.col("phase").backward_fill() == "forward") & pl.col("phase").shift(1).forward_fill().ne_missing("forward")
-    opening = found.join(compute.filter(begun).select("op"), on="op").select("index", "op")
+    """The pauses (index, op) between another phase and a forward pass, where half of the steps at least have such.
+
+    A pause before the same kernel opens one too: a pipeline's first stage begins with several forward passes.
+    """
+    forward = pl.col("phase").backward_fill() == "forward"
+    begun = forward & pl.col("phase").shift(1).forward_fill().ne_missing("forward")
+    paused = compute.with_columns(forward.alias("forward"), begun.alias("begun")).join(found, on="op")
+    first = paused.filter("begun").select("name_id").unique()
+    opening = paused.filter("forward").join(first, on="name_id", how="semi").select("index", "op")
     return opening.filter((steps > 1) & (2 * opening["index"].n_unique() >= steps))
 
 
 def _in_layers(found: pl.DataFrame, compute: pl.DataFrame, steps: int) -> pl.DataFrame:
     """The pauses (index, op) that come back before the same kernel within one pass, equally many kernels apart.
 
-    One layer is like the other.
+    One layer is like the other, and runs attention once at most.
 
-    Between two micro-batches, or two steps, a pass of the other kind lies. What does so in fewer than half of the steps, or fewer than
-    twice in each, or where there is but one window to judge by, does not recur.
+    Between two micro-batches, or two steps, a pass of the other kind or more than one layer lies (a pipeline's first micro-batches all run
+    forward). What comes back in fewer than half of the steps, or fewer than twice in each, or where there is but one window to judge by,
+    does not recur.
     """
     way = pl.col("phase").replace_strict(_PASSES, default=None, return_dtype=pl.Int8).forward_fill().rle_id()
-    placed = compute.with_row_index("place").select("op", "name_id", pl.col("place").cast(pl.Int64), way.alias("pass"))
+    attends = (pl.col("operation") == "attention").fill_null(value=False)
+    layers = (attends & ~attends.shift(1, fill_value=False)).cum_sum().cast(pl.Int64)
+    placed = compute.with_row_index("place").select(
+        "op", "name_id", pl.col("place").cast(pl.Int64), way.alias("pass"), layers.alias("layers")
+    )
     one = ("index", "name_id", "pass")
-    near = found.join(placed, on="op").sort("place").with_columns(pl.col("place").diff().over(one).alias("since"))
+    near = found.join(placed, on="op").sort("place")
+    near = near.with_columns(pl.col("place").diff().over(one).alias("since"), pl.col("layers").diff().over(one))
     near = near.with_columns(pl.col("since").shift(-1).over(one).alias("until"))
     apart = (
-        near.filter(pl.col("since") >= LAYER_KERNELS).group_by("name_id", "since").agg(pl.len(), pl.col("index").n_unique().alias("steps"))
+        near.filter((pl.col("since") >= LAYER_KERNELS) & (pl.col("layers") <= 1))
+        .group_by("name_id", "since")
+        .agg(pl.len(), pl.col("index").n_unique().alias("steps"))
     )
     often = apart.filter((2 * pl.col("steps") >= steps) & (pl.col("len") >= 2 * pl.col("steps")) & (steps > 1))
     alike = often.select("name_id", pl.col("since").alias("layer"))

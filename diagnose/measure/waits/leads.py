@@ -60,11 +60,13 @@ def recompute_restart(
     if repeated.per_window is None:
         return windows.select("index", pl.lit(None, dtype=pl.Int64).alias("recompute_restart_ns"))
     again = pl.col("op").is_in(repeated.ops.implode()).fill_null(value=False)
-    late = found.pieces.filter(pl.col("cause").is_in(["host_sync", *HOST_WORK]) & ~again)
+    pieces, is_late = found.pieces.sort("start"), pl.col("cause").is_in(["host_sync", *HOST_WORK]) & ~again
+    late = pieces.filter(is_late)
+    follows = is_late.shift(1, fill_value=False) & (pl.col("start") == pl.col("end").shift(1))
     claimed, launched = repeated.per_window["ns"], _launching(work.with_columns(again.alias("again")))
     share = 0.0
     if claimed.sum() and not late.is_empty() and not launched.is_empty():
-        own = _line(inside, late["op"])
+        own = _line(inside, late["op"], pieces.filter(follows)["producer"])
         line, held = (frame.filter(~_within(frame[moment], launched)) for frame, moment in ((own, "issued"), (_holds(work, host), "end")))
         holds = pl.concat([held.with_columns(pl.lit(value=False).alias("free")), launched.with_columns(pl.lit(value=True).alias("free"))])
         gone = pl.concat([repeated.spans.select("start", "end"), late.select("start", "end")]).sort("start")
@@ -87,19 +89,20 @@ def _within(moments: pl.Series, spans: pl.DataFrame) -> pl.Series:
     return (place >= 0) & (spans["end"].gather(place.clip(0)) >= moments)
 
 
-def _line(inside: pl.DataFrame, starved: pl.Series | None = None) -> pl.DataFrame:
+def _line(inside: pl.DataFrame, starved: pl.Series | None = None, awaited: pl.Series | None = None) -> pl.DataFrame:
     """Operations in the windows (`inside`) on the stream that computes most, where their launch was recorded: start, issued, lead.
 
-    With those of `starved` (rows), on any stream, which lead by nothing.
+    With those of `starved` (rows), on any stream, which lead by nothing, and of `awaited`, for which compute waited once they were launched.
     """
     lengths = inside.filter(pl.col("role") == "compute").group_by("stream").agg((pl.col("end") - pl.col("start")).sum().alias("ns"))
     main = lengths.sort("ns", "stream", nulls_last=True).tail(1)
     on_main = pl.col("stream").eq_missing(main["stream"].first()) if main.height else pl.lit(value=False)
     lead = (pl.col("start") - pl.col("issued")).clip(0, None).alias("lead")
-    if starved is None:
+    if starved is None or awaited is None:
         return inside.select(pl.col("start", "issued").filter(on_main & pl.col("issued").is_not_null())).with_columns(lead)
     bound = pl.col("op").is_in(starved.drop_nulls().implode())
-    own = inside.filter((on_main | bound) & pl.col("issued").is_not_null())
+    others = bound | pl.col("op").is_in(awaited.drop_nulls().implode())
+    own = inside.filter((on_main | others) & pl.col("issued").is_not_null())
     return own.select("start", "issued", pl.when(bound).then(0).otherwise(lead).alias("lead"))
 
 

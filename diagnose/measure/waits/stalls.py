@@ -173,7 +173,9 @@ def stalls(work: pl.DataFrame, windows: pl.DataFrame, waits: StreamWaits, host: 
     )
     shadowed = _shadowed(found, host_pieces.filter(~awaited), work, known)
     first, last = windows["start"].min(), windows["end"].max()
-    compute = work.filter((pl.col("role") == "compute") & pl.col("start").is_between(first, last)).select("op", "name_id", "phase")
+    compute = work.filter((pl.col("role") == "compute") & pl.col("start").is_between(first, last)).select(
+        "op", "name_id", "phase", "operation"
+    )
     worked = host_work(pieces, shadowed, compute)
     return Stalls(
         pieces=pieces,

@@ -8,22 +8,34 @@ KERNELS = 30  # that compute, in each pass
 PAUSE = 3 * LONG_NS
 
 
-def compute(steps: int, *, batches: int = 1) -> pl.DataFrame:
-    """Forward and backward of each micro-batch: the same kernels, of a name each, but that every tenth is called 7."""
-    phases = [phase for _ in range(steps * batches) for phase in ("forward", "backward") for _ in range(KERNELS)]
+def compute(steps: int, *, batches: int = 1, attends: int = 10, ways: tuple[str, ...] = ("forward", "backward")) -> pl.DataFrame:
+    """Forward and backward of each micro-batch: the same kernels, of a name each, but that every tenth is called 7; attention every so often,
+    two kernels of it.
+    """
+    phases = [phase for _ in range(steps * batches) for phase in ways for _ in range(KERNELS)]
     names = [7 if place % 10 == 5 else 100 + place % KERNELS for place in range(len(phases))]
-    return pl.DataFrame({"op": range(len(phases)), "name_id": names, "phase": phases}, schema_overrides={"op": pl.UInt32})
+    operations = ["attention" if place % attends in {1, 2} else None for place in range(len(phases))]
+    columns = {"op": range(len(phases)), "name_id": names, "phase": phases, "operation": operations}
+    return pl.DataFrame(columns, schema_overrides={"op": pl.UInt32})
 
 
-def recurring(waits: dict[int, int], steps: int, *, batches: int = 1, kind: str = "recurs") -> set[int]:
+def recurring(
+    waits: dict[int, int],
+    steps: int,
+    *,
+    batches: int = 1,
+    kind: str = "recurs",
+    attends: int = 10,
+    ways: tuple[str, ...] = ("forward", "backward"),
+) -> set[int]:
     """Of pauses before these operations (ns), those that recur, or are of another `kind`."""
-    length = 2 * KERNELS * batches
+    length = len(ways) * KERNELS * batches
     pieces = pl.DataFrame(
         [(op // length, op, op * 10_000_000, op * 10_000_000 + ns, "python") for op, ns in waits.items()],
         schema={"index": pl.Int64, "op": pl.UInt32, "start": pl.Int64, "end": pl.Int64, "cause": pl.String},
         orient="row",
     )
-    found = pauses(pieces, compute(steps, batches=batches))
+    found = pauses(pieces, compute(steps, batches=batches, attends=attends, ways=ways))
     assert set(found["op"]) == {op for op, ns in waits.items() if ns > LONG_NS}
     return set(found.filter(kind)["op"])
 
@@ -37,6 +49,15 @@ def test_a_pause_in_every_layer_recurs() -> None:
 def test_a_pause_in_every_micro_batch_does_not() -> None:
     batches = {batch * 2 * KERNELS + 5: PAUSE for batch in range(12)}
     assert recurring(batches, 3, batches=4) == set()
+
+
+def test_neither_does_a_pause_in_each_of_a_pipelines_first_forward_passes() -> None:
+    """They follow each other without a backward one: more than one layer lies between the pauses, and all stand where a batch is fetched."""
+    ways = ("forward", "forward", "forward", "backward")
+    batches = {step * 4 * KERNELS + batch * KERNELS: PAUSE for step in range(3) for batch in range(3)}
+    assert recurring(batches, 3, ways=ways) == set()
+    assert recurring(batches, 3, ways=ways, kind="opens") == set(batches)
+    assert recurring(batches, 3, ways=ways, attends=KERNELS) == set(batches)  # one layer each: nothing tells it from a layer's own
 
 
 def test_neither_do_pauses_unequally_far_apart_nor_those_of_one_step() -> None:
