@@ -202,7 +202,7 @@ def test_kernels_that_nobody_polls_for(name: str) -> None:
     assert causes(polled(name=name).stalls(0, 63_000))["host"] == 58_999  # nothing held the host
 
 
-@pytest.mark.parametrize(("until", "held"), [(50_000, True), (80_000, True), (80_001, False), (150_000, False)])
+@pytest.mark.parametrize(("until", "held"), [(50_000, True), (150_000, True), (150_001, False), (250_000, False)])
 def test_a_host_that_stays_quiet_long_after_the_kernel_did_not_poll(until: int, held: bool) -> None:
     assert polled(until=until).host().blocked.height == int(held)
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from diagnose.model.vocabulary import ATTENTION
+
 HOST_WORK = ("gc", "loading", "recompilation", "message_passing", "launch", "python", "host")
 PLAIN_WORK = ("launch", "python", "host")  # no range tells more of it
 LONG_NS = 1_000_000  # this project's choice: a pause, or a launching call, is long from here on
@@ -67,7 +69,7 @@ def _in_layers(found: pl.DataFrame, compute: pl.DataFrame, steps: int) -> pl.Dat
     does not recur.
     """
     way = pl.col("phase").replace_strict(_PASSES, default=None, return_dtype=pl.Int8).forward_fill().rle_id()
-    attends = (pl.col("operation") == "attention").fill_null(value=False)
+    attends = (pl.col("operation") == ATTENTION).fill_null(value=False)
     layers = (attends & ~attends.shift(1, fill_value=False)).cum_sum().cast(pl.Int64)
     placed = compute.with_row_index("place").select(
         "op", "name_id", pl.col("place").cast(pl.Int64), way.alias("pass"), layers.alias("layers")
