@@ -92,7 +92,7 @@ def _within(moments: pl.Series, spans: pl.DataFrame) -> pl.Series:
 def _line(inside: pl.DataFrame, starved: pl.Series | None = None, awaited: pl.Series | None = None) -> pl.DataFrame:
     """Operations in the windows (`inside`) on the stream that computes most, where their launch was recorded: start, issued, lead.
 
-    With those of `starved` (rows), on any stream, which lead by nothing, and of `awaited`, for which compute waited once they were launched.
+    With those of `starved` (rows), on any stream, which lead by nothing, and `awaited`: for these compute waited once they were launched.
     """
     lengths = inside.filter(pl.col("role") == "compute").group_by("stream").agg((pl.col("end") - pl.col("start")).sum().alias("ns"))
     main = lengths.sort("ns", "stream", nulls_last=True).tail(1)

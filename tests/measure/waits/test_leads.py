@@ -135,6 +135,24 @@ def test_a_host_that_need_not_launch_what_is_repeated_is_late_less(*, held: bool
     assert (found["recompute_ns"], found["recompute_restart_ns"]) == (repeated, pytest.approx(restart, abs=2))
 
 
+def test_a_host_that_waits_for_what_it_has_sent_gains_no_more_than_that_comes_earlier() -> None:
+    """As with an optimizer on the CPU: it waits for gradients, works, sends parameters, and waits for these."""
+    measured, = scene([
+        run("gemm", 10, 110, 0, phase="forward"),
+        run("gemm", 110, 160, 19, phase="recompute"),
+        run("gemm", 160, 260, 21, phase="backward"),
+        call("cudaStreamSynchronize", 25, 260),
+        run("nccl", 561, 761, 560, stream=20),
+        call("cudaStreamSynchronize", 562, 761),
+        record(763, 20, sync=1),
+        await_event(764, 7, sync=1),
+        run("gemm", 770, 870, 765, phase="forward"),
+        run("gemm", 870, 970, 767, phase="backward"),
+    ]).measure()  # fmt: skip
+    found = device_facts(measured, device_records(measured), KNOWLEDGE)
+    assert (found["recompute_ns"], found["recompute_restart_ns"]) == (50, pytest.approx(0, abs=2))
+
+
 def test_the_memory_wall_holds_what_the_host_is_late_less() -> None:
     """In its lower end as much of it as is repeated for certain."""
     told = facts(step_ns=100_000_000, recompute_ns=20_000_000, recompute_lower_ns=10_000_000, recompute_restart_ns=4_000_000)

@@ -9,8 +9,8 @@ PAUSE = 3 * LONG_NS
 
 
 def compute(steps: int, *, batches: int = 1, attends: int = 10, ways: tuple[str, ...] = ("forward", "backward")) -> pl.DataFrame:
-    """Forward and backward of each micro-batch: the same kernels, of a name each, but that every tenth is called 7; attention every so often,
-    two kernels of it.
+    """Forward and backward of each micro-batch: the same kernels, of a name each, but that every tenth is called 7; every so often
+    attention, two kernels of it.
     """
     phases = [phase for _ in range(steps * batches) for phase in ways for _ in range(KERNELS)]
     names = [7 if place % 10 == 5 else 100 + place % KERNELS for place in range(len(phases))]
@@ -52,7 +52,7 @@ def test_a_pause_in_every_micro_batch_does_not() -> None:
 
 
 def test_neither_does_a_pause_in_each_of_a_pipelines_first_forward_passes() -> None:
-    """They follow each other without a backward one: more than one layer lies between the pauses, and all stand where a batch is fetched."""
+    """No backward one lies between them, but more than a layer does, and all stand where a batch is fetched."""
     ways = ("forward", "forward", "forward", "backward")
     batches = {step * 4 * KERNELS + batch * KERNELS: PAUSE for step in range(3) for batch in range(3)}
     assert recurring(batches, 3, ways=ways) == set()
