@@ -553,6 +553,14 @@ def test_transport_beside_compute_counts_once_copies_do_not_and_without_it_share
     assert (found["low_precision_gemm_share"], found["vision_encoder_share"]) == (None, 0.0)
 
 
+@for_each("saves, rare", ([1], 1.0), ([0, 2], 1.0), ([0, 1, 3], 0.0), ([0, 1, 2, 3], 0.0))
+def test_copies_that_half_of_the_steps_make_at_most_are_rare(saves: list[int], rare: float) -> None:
+    spans = [Span(text=f"iteration {n}", start=100 * n, end=100 * n + 90) for n in range(4)]
+    steps = [run("gemm", 100 * n + 10, 100 * n + 60, 100 * n + 5) for n in range(4)]
+    copies = [run("memcpy", 100 * n + 60, 100 * n + 80, 100 * n + 7, copy_kind="d2h", bytes=800) for n in saves]
+    assert facts_of(scene([*steps, *copies], spans))["copy_d2h_rare_share"] == rare
+
+
 def test_graph_launches_are_counted_by_call() -> None:
     assert graph_launch_calls(scene([run("gemm", 0, 10)]).trace, KNOWLEDGE.hosts) is None
     assert graph_launch_calls(scene([run("gemm", 5, 10, 1)]).trace, KNOWLEDGE.hosts) == 0
