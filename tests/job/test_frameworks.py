@@ -198,6 +198,7 @@ def test_what_arguments_mean_is_not_what_settings_of_their_names_are() -> None:
     job = parse_job("\n".join(lines) + "\n")
     assert told(job, "micro_batch_size", "optimizer", "fp8", "bf16", "seq_length") == (2, "adam", None, None, None)
     assert parse_job("\n".join((*lines, "sample_packing: true"))).get("seq_length") == 4096
+    assert [parse_job("\n".join((*lines, *more))).get("torch_compile") for more in ([], ["torch_compile: auto"])] == [False, None]
 
 
 # --- commands -----------------------------------------------------------------------------------------------------------

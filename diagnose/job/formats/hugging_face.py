@@ -267,6 +267,8 @@ def _settled(leaves: Sequence[Leaf]) -> Iterator[Leaf]:
             yield replace(leaf, value=value if packed and isinstance(value, int) else None)
         elif isinstance(value, str) and re.fullmatch(r"\$\{.*\}|\{\{.*\}\}", value):
             yield replace(leaf, value=f"{UNRESOLVED} = {value}")
+        elif (leaf.key, leaf.value) == ("torch_compile", "auto"):  # Axolotl asks PyTorch's version
+            yield replace(leaf, value=f"{UNRESOLVED} = auto")
         else:
             yield replace(leaf, value=value)
 
