@@ -43,14 +43,14 @@ def test_it_holds_everything_and_nothing_private(tmp_path: Path) -> None:
     document = rich()
     names = [structs.replace(one, file="mallory_trace.sqlite", host="box-9") for one in document.capture.ranks]
     item = EnvironmentItem(name="MY_TOKEN", kind="variable", value="topsecret1", source="x")
-    operation = structs.replace(document.timeline.ops[0], name="/home/mallory/customer-x/train.py(35): step") if document.timeline else None
     assert document.timeline is not None
-    assert operation is not None
+    columns = document.timeline.columns
+    columns = structs.replace(columns, names=("/home/mallory/customer-x/train.py(35): step", *columns.names[1:]))
     document = structs.replace(
         document,
         capture=structs.replace(document.capture, ranks=tuple(names), notes=("read from mallory@box-9",)),
         environment=(item, EnvironmentItem(name="PyTorch", kind="version", value="2.9.0", source="x")),
-        timeline=structs.replace(document.timeline, ops=(operation, *document.timeline.ops[1:])),
+        timeline=structs.replace(document.timeline, columns=columns),
     )
     typed = [str(trace), "--config", str(job), "--bundle", "/home/mallory/bug.zip"]
     data = bundle(document, job, typed, redact=True)
