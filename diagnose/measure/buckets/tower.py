@@ -10,7 +10,8 @@ tower's, this rule is silent.
 
 *Its place in forward*, where ranges enclose the decoder's layers and not the tower's (Megatron-Core's, with a tower of another library in
 front): layers of attention whose products stand in no range, two or more, and behind them layers whose products do. The stretch begins
-behind the last copy, backward kernel or kernel of the decoder before them, and ends before the decoder's first.
+behind the last copy, backward kernel or kernel of the decoder before them, and ends before the decoder's first. A tower has the same
+layers each time, or some times over where images go one by one.
 
 *Its place in backward*, once its forward is known, be it by ranges (autograd's thread opens none, so that a capture of Megatron's ranges
 says nothing of backward) or by its make. A backward pass runs the layers the other way round: those of the decoder, then those of the
@@ -122,6 +123,9 @@ def outside_ranges(line: Line) -> pl.DataFrame:
     )
     followed = (pl.col("ahead") & ~pl.col("outside") & ~pl.col("again")).shift(-1).over("lane").fill_null(value=False)
     towers = runs.filter(pl.col("outside") & followed & (pl.col("n") >= MIN_LAYERS))
+    depths = towers["n"].slice(1)  # a capture may begin within the first
+    if not depths.is_empty() and (depths % depths.min() != 0).any():  # one tower runs its layers once, or image by image
+        return nothing()  # the decoder's own layers, of which some lost their ranges
     decoder = is_sign("sign", *_DECODER) | (pl.col("any_product") & pl.col("ranged"))
     first = decoder | (is_sign("sign", Sign.NORM) & decoder.shift(-1, fill_value=False))  # with the norm in front of it
     ended = pl.col("first").shift(-1, fill_value=False)  # the lane before

@@ -578,6 +578,15 @@ def test_layers_outside_the_ranges_of_those_behind_them_are_the_tower_s(taxonomy
     assert not [part for part in beside_ranges(taxonomy, decoders, unlaunched=len(decoder)) if "vision_encoder" in part]
 
 
+@for_each("depths, is_tower", ([3, 3, 3], True), ([2, 3, 3], True), ([3, 6, 3], True), ([3, 3, 2], False), ([3, 2, 5], False))
+def test_a_tower_outside_the_ranges_has_the_same_layers_each_time(taxonomy: Taxonomy, depths: list[int], is_tower: bool):
+    """The capture may begin within the first; images may go one by one. Layers of any number are the decoder's, without their ranges."""
+    plain, decoder = [ADD, GEMM, FLASH, GEMM, ADD], [NORM, GEMM, FLASH, GEMM, NORM, FUSED, PERMUTE, GROUPED, UNPERMUTE] * 2
+    passes = [((plain * depth, False), ([SELECT, *decoder], True), (LAYER_BACK * 2, False)) for depth in depths]
+    found = beside_ranges(taxonomy, [part for one in passes for part in one])
+    assert [part == {"vision_encoder"} for part in found[::3]] == [is_tower] * len(depths)
+
+
 # -------------------- which ranges enclose a launch, what backward nodes inherit
 
 
