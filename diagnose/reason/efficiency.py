@@ -43,9 +43,9 @@ def identity(capture: Capture, job: Job | None, facts: Mapping[str, Fact], *, ra
     precision, source = _precision(job, facts)
     return Identity(
         model=None if job is None else _model(job),
-        layers=None if job is None else job.count("num_layers"),
-        experts=None if job is None else job.count("num_moe_experts"),
-        gpus=(None if job is None else job.count("world_size")) or _number(facts, "world_size"),
+        layers=_count(job, "num_layers"),
+        experts=_count(job, "num_moe_experts"),
+        gpus=_count(job, "world_size") or _number(facts, "world_size"),
         gpu=gpus,
         layout=layout,
         precision=precision,
@@ -64,6 +64,10 @@ def _model(job: Job) -> str | None:
         return named
     target = job.get("model_target")
     return _CLASS.sub("", target.rpartition(".")[2]) or None if isinstance(target, str) else None
+
+
+def _count(job: Job | None, name: str) -> int | None:
+    return None if job is None else job.count(name)
 
 
 def _number(facts: Mapping[str, Fact], name: str) -> int | None:

@@ -430,5 +430,5 @@ def test_a_frequency_of_experts_in_no_known_form_is_unknown_and_refuses_nothing(
 
 
 def test_the_formats_of_hugging_face_and_deepspeed_take_none_of_megatrons_assertions() -> None:
-    for name in ("deepspeed", "accelerate", "hugging-face"):
-        assert TABLE.formats[name].defaults in ("none", "own")
+    for name, defaults in (("deepspeed", "none"), ("accelerate", "none"), ("hugging-face", "own")):
+        assert TABLE.formats[name].defaults == defaults
