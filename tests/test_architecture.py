@@ -164,7 +164,7 @@ def test_no_function_that_loads_data_keeps_it() -> None:
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef) and any("cache" in ast.unparse(one).split("(")[0] for one in node.decorator_list):
                 body = " ".join(ast.unparse(one) for one in node.body)
-                loads = re.search(r"\b(load_\w+|packaged|converted|files|read_bytes|read_text)\(", body)
+                loads = re.search(r"\b(load_\w+|packaged|contents|converted|files|read_bytes|read_text)\(", body)
                 kept |= {f"{name.removeprefix('diagnose.')}.{node.name}"} if loads and "cached_property" not in ast.unparse(node) else set()
     assert kept == KEPT_ONCE, "read it once at the entrance; what no longer keeps goes from the list"
 

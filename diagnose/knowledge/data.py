@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import marshal
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+import yaml
 from msgspec import Struct
 
 from diagnose.errors import RuleFileError
-from diagnose.knowledge import strict_yaml
+from diagnose.knowledge import compiled, strict_yaml
 
 T = TypeVar("T")
 
@@ -31,6 +33,25 @@ def packaged(file: str) -> bytes:
 def converted(data: bytes, kind: type[T]) -> T:
     """YAML in the shape of `kind`; for use inside `checked`."""
     return msgspec.convert(strict_yaml.load(data), kind)
+
+
+def contents(file: str, kind: type[T]) -> T:
+    """A file of `trace_rules/` as it comes with the program, in the shape of `kind`; for use inside `checked`."""
+    path = files("trace_rules") / file
+    return msgspec.convert(document(path, path.read_bytes()), kind)
+
+
+def document(file: Traversable, text: bytes) -> object:
+    """The YAML in `text`, the content of one of the program's own files, parsed only where it was not before. Raises YamlError."""
+    place = compiled.beside(file, text, code=strict_yaml.__file__, library=yaml.__version__)
+    data = place.read()
+    if data is not None:
+        with suppress(ValueError, EOFError, TypeError):  # not what was written there
+            return marshal.loads(data)  # noqa: S302 - it lies, as Python's bytecode does, where the program itself lies
+    value = strict_yaml.load(text)
+    with suppress(ValueError):  # what marshal does not know, such as a date
+        place.write(marshal.dumps(value))  # type: ignore[arg-type]
+    return value
 
 
 # A folder of the user's may hold these in place of the program's.

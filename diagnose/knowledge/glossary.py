@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from diagnose.knowledge.data import Strict, checked, converted, packaged
+from diagnose.knowledge.data import Strict, checked, contents
 
 _FILE = "glossary.yaml"
 
@@ -33,7 +33,7 @@ class Word(Strict, frozen=True, kw_only=True):
 def load_glossary() -> Mapping[str, Word]:
     """The words as they come with the program. Raises RuleFileError."""
     with checked(_FILE, effect="Nothing can be explained.", next_step="Correct the file."):
-        return converted(packaged(_FILE), dict[str, Word])
+        return contents(_FILE, dict[str, Word])
 
 
 def meanings(words: Mapping[str, Word], *, in_sentences: bool = False) -> Mapping[str, str]:

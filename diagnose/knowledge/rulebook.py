@@ -24,7 +24,7 @@ from diagnose.errors import RuleFileError
 from diagnose.knowledge import strict_yaml, templates
 from diagnose.knowledge.buckets import Buckets, load_buckets
 from diagnose.knowledge.conditions import Condition, ConditionError, Expression, Formula, Kind, check_types, compile_expression, written_in
-from diagnose.knowledge.data import OWN_TABLES, Strict
+from diagnose.knowledge.data import OWN_TABLES, Strict, document
 from diagnose.knowledge.effects import SELECT_COLUMNS, EffectSpec, Select
 from diagnose.knowledge.relevance import Relevance
 from diagnose.knowledge.settings import JobSettings, Numerics, SettingSpec, load_job_settings
@@ -320,10 +320,11 @@ class Rulebook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class _Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One rule file: its place inside trace_rules and its bytes."""
+    """One rule file: its place inside trace_rules and its bytes; `file` is the program's own, None for one of the user's."""
 
     label: str
     data: bytes
+    file: Traversable | None = None
 
 
 class _Wanted(NamedTuple):
@@ -449,7 +450,7 @@ def _tree(folder: Traversable, prefix: str) -> Iterator[_Source]:
         if item.is_dir():
             yield from _tree(item, f"{label}/")
         elif item.name.endswith((".yaml", ".yml")):
-            yield _Source(label=label, data=item.read_bytes())
+            yield _Source(label=label, data=item.read_bytes(), file=item)
 
 
 def _extra_sources(path: Path) -> tuple[_Source, ...]:
@@ -492,7 +493,7 @@ def _told_by_keys(source: _Source) -> _Source:
 
 def _yaml(source: _Source) -> object:
     try:
-        return _text_keys(strict_yaml.load(source.data))
+        return _text_keys(strict_yaml.load(source.data) if source.file is None else document(source.file, source.data))
     except (strict_yaml.YamlError, UnicodeDecodeError) as error:
         raise rule_error(source.label, str(error)) from error
 

@@ -10,7 +10,7 @@ from typing import Literal
 import polars as pl
 from msgspec import Struct
 
-from diagnose.knowledge.data import WrongDataError, checked, converted, packaged
+from diagnose.knowledge.data import WrongDataError, checked, contents
 
 SettingType = Literal["int", "float", "bool", "text", "list", "version"]
 Numerics = Literal["precision", "training"]
@@ -153,7 +153,7 @@ class JobSettings(Struct, frozen=True, kw_only=True, eq=False, forbid_unknown_fi
 def load_job_settings() -> JobSettings:
     """The formats and settings as they come with the program. Raises RuleFileError."""
     with checked("job_formats.yaml", effect="No job file can be read.", next_step="Correct the file; its first lines explain its fields."):
-        formats = converted(packaged("job_formats.yaml"), dict[str, JobFormat])
+        formats = contents("job_formats.yaml", dict[str, JobFormat])
         wrong = [f"{name}: unknown framework {one}" for name, row in formats.items() for one in row.frameworks if one not in formats]
         wrong += [f"{name}: a format needs a framework" for name, row in formats.items() if not row.frameworks]
         if wrong:
@@ -161,15 +161,15 @@ def load_job_settings() -> JobSettings:
     with checked(
         "job_settings.yaml", effect="No job file can be read.", next_step="Correct the file; trace_rules/README.md explains its fields."
     ):
-        specs = converted(packaged("job_settings.yaml"), dict[str, SettingSpec])
+        specs = contents("job_settings.yaml", dict[str, SettingSpec])
         named = ((name, one) for name, spec in specs.items() for one in (*spec.keys, *spec.defaults, *spec.no_default_in))
         unknown = [f"{name}: unknown format {one}" for name, one in named if one not in formats]
         if unknown:
             raise WrongDataError(unknown[0])
     with checked("job_sections.yaml", effect="No job file can be changed.", next_step="Correct the file."):
-        sections = converted(packaged("job_sections.yaml"), dict[str, dict[str, object]])
+        sections = contents("job_sections.yaml", dict[str, dict[str, object]])
     with checked("foreign_jobs.yaml", effect="No job file can be read.", next_step="Correct the file; its first lines explain its fields."):
-        others = converted(packaged("foreign_jobs.yaml"), tuple[ForeignJob, ...])
+        others = contents("foreign_jobs.yaml", tuple[ForeignJob, ...])
     return JobSettings(formats=formats, specs=specs, sections=sections, foreign=others)
 
 

@@ -26,6 +26,7 @@ from msgspec import Struct, structs
 from diagnose.errors import RuleFileError
 from diagnose.knowledge import strict_yaml
 from diagnose.knowledge.buckets import Buckets, load_buckets
+from diagnose.knowledge.data import document
 from diagnose.knowledge.words import Lines, Sets, WrongLineError
 from diagnose.model.vocabulary import CommKind, Phase, Role
 
@@ -382,7 +383,7 @@ def load_host_rules(file: Traversable | Path | None = None) -> HostRules:
     """The rules for host calls and ranges: the program's own, whose patterns tests check, or those of `file`. Raises RuleFileError."""
     packaged = importlib.resources.files("trace_rules") / "hosts.yaml"
     path = packaged if file is None else file
-    rules, _ = _decode(path, HostRules)
+    rules, _ = _decode(path, HostRules, packaged=path == packaged)
     entries = [
         (f"{place}, {entry.id}", entry.id, entry.patterns) for place in ("calls", "ranges", "polled") for entry in getattr(rules, place)
     ]
@@ -419,20 +420,20 @@ class _Read(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return _wrong(self.name, _at(strict_yaml.line_of(self.text, place, word)) + f"entry {entry}", reason)
 
 
-def _loaded(path: Traversable | Path) -> tuple[object, bytes]:
-    """The document in a file, and its text. Raises RuleFileError."""
+def _loaded(path: Traversable | Path, *, packaged: bool = False) -> tuple[object, bytes]:
+    """The document in a file, which may be the program's own, and its text. Raises RuleFileError."""
     try:
         text = path.read_bytes()
-        return strict_yaml.load(text), text
+        return document(path, text) if packaged else strict_yaml.load(text), text
     except OSError as error:
         raise _wrong(path.name, "the file", f"can't be read ({error.strerror or 'unknown reason'})") from error
     except (strict_yaml.YamlError, UnicodeDecodeError) as error:
         raise _wrong(path.name, "the text", str(error)) from error
 
 
-def _decode(path: Traversable | Path, kind: type[_FileT]) -> tuple[_FileT, bytes]:
+def _decode(path: Traversable | Path, kind: type[_FileT], *, packaged: bool) -> tuple[_FileT, bytes]:
     """One rule file as `kind`, and its text. Raises RuleFileError."""
-    data, text = _loaded(path)
+    data, text = _loaded(path, packaged=packaged)
     try:
         return msgspec.convert(data, type=kind, strict=True), text
     except msgspec.ValidationError as error:
@@ -446,7 +447,7 @@ def _at(line: int | None) -> str:
 
 def _bucket_file(path: Traversable | Path, buckets: Buckets, *, packaged: bool = False) -> _Read:
     """One file of buckets. The patterns of a `packaged` one are compiled by tests, and otherwise where they are used."""
-    content, text = _decode(path, _BucketFile)
+    content, text = _decode(path, _BucketFile, packaged=packaged)
     file = _Read(name=path.name, text=text, content=content)
     for place, entry in file.entries():
         _check_buckets(file, place, entry, buckets)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from diagnose.knowledge.buckets import Buckets, load_buckets
-from diagnose.knowledge.data import checked, converted, packaged
+from diagnose.knowledge.data import checked, contents
 from diagnose.knowledge.templates import capitalised
 from diagnose.knowledge.walls import Walls
 from diagnose.model.vocabulary import CAPTURE, Topic, Wall
@@ -57,5 +57,5 @@ class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def load_vocabulary() -> Vocabulary:
     """The words as they come with the program. Raises RuleFileError."""
     with checked("walls.yaml", effect="Nothing can be shown.", next_step="Correct the file; trace_rules/README.md explains its fields."):
-        walls = converted(packaged("walls.yaml"), Walls)
+        walls = contents("walls.yaml", Walls)
     return Vocabulary(buckets=load_buckets(), walls=walls)

@@ -12,15 +12,18 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache, partial
+from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 
 import jinja2
 import msgspec
+from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 from msgspec import Struct
 from msgspec.structs import replace
 
+from diagnose.knowledge import compiled
 from diagnose.render import units
 from diagnose.render.figures import plotly, svg
 from diagnose.render.figures.figure import Figure, Spans, label
@@ -194,12 +197,36 @@ def _policy(*scripts: str) -> str:
     return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
 
 
+class _Bytecode(jinja2.BytecodeCache):
+    """Keeps compiled templates where Python keeps compiled modules: compiling them takes longer than filling them."""
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        """Fill `bucket` with what an earlier run compiled."""
+        data = self._kept(bucket).read()
+        if data is not None:
+            bucket.bytecode_from_string(data)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keep what this run compiled."""
+        self._kept(bucket).write(bucket.bytecode_to_string())
+
+    def _kept(self, bucket: Bucket) -> compiled.Compiled:
+        """Where and under which stamp: one of the text, and of this module, whose settings go into the code."""
+        template = files("diagnose.render.writers.html") / "templates" / bucket.key
+        return compiled.beside(template, bucket.checksum.encode(), code=__file__, library=jinja2.__version__)
+
+    def get_cache_key(self, name: str, filename: str | None = None) -> str:  # noqa: ARG002 - templates lie in one folder
+        """The name of a template's file."""
+        return name
+
+
 @cache
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("diagnose.render.writers.html", "templates"),
         autoescape=True,
-        optimized=False,  # compiled in each run and rendered once
+        bytecode_cache=_Bytecode(),
+        optimized=False,  # nothing is constant in these templates
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
