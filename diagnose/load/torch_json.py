@@ -171,8 +171,8 @@ def _start(path: Path) -> int | None:
     if magic.startswith(b"\x1f\x8b"):
         with gzip.open(path) as packed:
             return _first_time(packed.read(_START_HEAD), b"")
-    with zipfile.ZipFile(path) as archive, archive.open(archive.infolist()[0]) as member:
-        return _first_time(member.read(_START_HEAD), b"")
+    with zipfile.ZipFile(path) as archive, archive.open(next(item for item in archive.infolist() if not item.is_dir())) as member:
+        return _first_time(member.read(_START_HEAD), b"")  # one file, as `sniff` saw; folders have entries of their own
 
 
 def _first_time(head: bytes, tail: bytes) -> int | None:

@@ -41,9 +41,12 @@ class Recompute(Struct, frozen=True, kw_only=True):
     @property
     def ratio(self) -> float | None:
         """Forward attention kernels per backward one."""
-        if self.forward is None or not self.backward:
-            return None
-        return self.forward / self.backward
+        return _ratio(self.forward, self.backward)
+
+
+def _ratio(forward: int | None, backward: int | None) -> float | None:
+    """How many run forward per one backward; None where nothing was counted (what is counted runs both ways)."""
+    return None if forward is None or backward is None else forward / backward
 
 
 class MemoryUse(Struct, frozen=True, kw_only=True):
@@ -85,7 +88,7 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -
         found = _in_full(*(_lengths(spans, windows) for spans in (whole, certain, _spans(_light(far), work, pieces))))
         status: Status = "measured" if found["ns"].equals(found["lower"]) else "inferred"
         return Recompute(per_window=found, status=status, forward=counts[0], backward=counts[1], ops=far["op"], spans=whole)
-    ratio = None if counts[0] is None or not counts[1] else counts[0] / counts[1]
+    ratio = _ratio(*counts)
     again = families.filter(pl.col("ratio").is_between(REPEATED, SENSIBLE))
     if ratio is not None and ratio > SENSIBLE:
         return Recompute(per_window=None, status=None, forward=counts[0], backward=counts[1])

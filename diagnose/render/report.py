@@ -5,7 +5,7 @@ Every text may come from a trace: it is each writer's duty to make it harmless. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -260,6 +260,9 @@ class Written(Struct, frozen=True, kw_only=True):
     lines: tuple[str, ...]
 
 
+CHECK_FIRST = "check first"  # what a step needs, and what is not known of it
+
+
 class Step(Struct, frozen=True, kw_only=True):
     """One thing to change.
 
@@ -283,6 +286,17 @@ class Step(Struct, frozen=True, kw_only=True):
     instead: str = ""
     forecast: str = ""
 
+    @property
+    def details(self) -> Iterator[tuple[int, str, str]]:
+        """What stands below a step where there is room: how much less each is worth than the step, its label, and its text."""
+        if self.needs:
+            yield 1, CHECK_FIRST, " ".join(self.needs)
+        if self.published:
+            text, source = self.published[0]
+            yield 18, "published", f"{text} [{source}]"
+        if self.cost:
+            yield 24, "costs", self.cost
+
 
 class Plan(Struct, frozen=True, kw_only=True):
     """What to change, in order.
@@ -299,6 +313,14 @@ class Plan(Struct, frozen=True, kw_only=True):
     not_worth: str = ""
     ask: str = ""
     forecast: str = ""
+
+    @property
+    def ranked(self) -> Iterator[tuple[Step, int, int]]:
+        """Each step, how many steps stand up to it, and, of what could be had instead of one, how many of these."""
+        main = others = 0
+        for step in self.steps:
+            main, others = (main, others + 1) if step.instead else (main + 1, 0)
+            yield step, main, others
 
 
 class Remarks(Struct, frozen=True, kw_only=True):

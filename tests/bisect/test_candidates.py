@@ -2,12 +2,15 @@
 
 import shutil
 import sqlite3
+import zipfile
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from diagnose.bisect import candidates
 from diagnose.errors import InputError, UsageError
+from diagnose.load.files import REPORT
 from diagnose.load.readers import start_of
 from fixtures.__main__ import NSYS, TORCH, unpack
 from fixtures.simulated_capture import START_UNIX_NS
@@ -67,6 +70,20 @@ def test_every_format_tells_its_start_from_a_few_bytes(traces: Path, tmp_path: P
     (tmp_path / "night").mkdir()
     shutil.copy(traces / "demo.sqlite", tmp_path / "night" / "rank0.sqlite")
     assert start_of(tmp_path / "night") == START_UNIX_NS
+    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as archive:
+        archive.writestr("night/", b"")  # as zip -r writes it
+        archive.write(traces / "demo.pt.trace.json", "night/rank0.json", compress_type=zipfile.ZIP_DEFLATED)
+    assert start_of(tmp_path / "packed.zip") == torch
+    session = tmp_path / "tables" / "TARGET_INFO_SESSION_START_TIME.parquet"
+    session.parent.mkdir()
+    for name, told in (("StringIds", {"id": [0], "value": ["a"]}), (session.stem, {"utcEpochNs": [START_UNIX_NS]})):
+        pl.DataFrame(told).write_parquet(session.with_stem(name))
+    assert start_of(session.parent) == START_UNIX_NS
+    session.unlink()
+    assert start_of(session.parent) is None
+    for folder, told in ((tmp_path / "night", START_UNIX_NS), (tmp_path, None)):  # by the export beside it
+        (folder / "rank0.nsys-rep").write_bytes(REPORT + b" and the rest")
+        assert start_of(folder / "rank0.nsys-rep") == told
     base, first = b'"baseTimeNanoseconds": 1700000000000000000', b'{"traceEvents": [{"ts": 5}]'
     (tmp_path / "long.json").write_bytes(
         first + b" " * 2**23 + b', "schemaVersion": 1, ' + base + b"}"

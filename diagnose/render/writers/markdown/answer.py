@@ -70,9 +70,7 @@ class _Written:
             yield Piece(worth=96, lines=(f"{self.text(plan.forecast)}\n",))
         if plan.empty:
             yield Piece(worth=97, lines=(self.text(plan.empty),))
-        main = others = 0
-        for step in plan.steps:
-            main, others = (main, others + 1) if step.instead else (main + 1, 0)
+        for step, main, others in plan.ranked:
             yield from [self._other(step, 84 - 5 * main - 9 * others)] if step.instead else self._step(step, 94 - 5 * (main - 1))
         if plan.ask:
             yield Piece(worth=89, lines=(f"\n{self.text(plan.ask)}",))
@@ -93,13 +91,8 @@ class _Written:
                 inside += [f"  ```{written.language}", *comment, *(f"  {line}" for line in shown), "  ```"]
         name = f"step {step.number}"
         yield Piece(worth=worth, lines=(head, *inside), name=name)
-        if step.needs:
-            yield Piece(worth=worth - 1, lines=(f"  - check first: {self.text(' '.join(step.needs))}",), under=name)
-        if step.published:
-            said, source = step.published[0]
-            yield Piece(worth=worth - 18, lines=(f"  - published: {self.text(f'{said} [{source}]')}",), under=name)
-        if step.cost:
-            yield Piece(worth=worth - 24, lines=(f"  - costs: {self.text(step.cost)}",), under=name)
+        for less, label, said in step.details:
+            yield Piece(worth=worth - less, lines=(f"  - {label}: {self.text(said)}",), under=name)
 
     def _other(self, step: r.Step, worth: int) -> Piece[str]:
         """What could be had instead, in one line, with what it needs."""
@@ -109,7 +102,7 @@ class _Written:
             worth=worth,
             lines=(
                 f"- **{step.number}** {self.text(step.title)} ({self.code(step.id)}, {step.instead}{likely}){f': {set_}' if set_ else ''}",
-                *((f"  - check first: {self.text(' '.join(step.needs))}",) if step.needs else ()),
+                *(f"  - {label}: {self.text(said)}" for _, label, said in step.details if label == r.CHECK_FIRST),
             ),
         )
 

@@ -134,9 +134,7 @@ class _Written:
             yield Piece(worth=93, lines=self._wrapped((plan.forecast, ""), left=1))
         if plan.empty:
             yield Piece(worth=99, lines=self._wrapped((plan.empty, ""), left=1))
-        main = others = 0
-        for step in plan.steps:
-            main, others = (main, others + 1) if step.instead else (main + 1, 0)
+        for step, main, others in plan.ranked:
             yield from self._step(step, 92 - 4 * (main - 1) - (8 + 12 * others if step.instead else 0))
         if plan.ask:
             yield Piece(worth=88, lines=self._wrapped((plan.ask, ""), left=1, hang=1))
@@ -153,15 +151,9 @@ class _Written:
             inside = [*inside[: MOST_SETTINGS - 1], *self._wrapped((more, "dim"), left=_INDENT)]
         name = f"step {step.number}"
         yield Piece(worth=worth, lines=(*self._head(step), *inside), name=name)
-        if step.needs:
-            yield Piece(
-                worth=worth - 1, lines=self._wrapped(("check first: ", "dim"), (" ".join(step.needs), ""), left=_INDENT, hang=2), under=name
-            )
-        if step.published:
-            text, source = step.published[0]
-            yield Piece(worth=worth - 18, lines=self._wrapped((f"published: {text} [{source}]", "dim"), left=_INDENT, hang=2), under=name)
-        if step.cost:
-            yield Piece(worth=worth - 24, lines=self._wrapped((f"costs: {step.cost}", "dim"), left=_INDENT, hang=2), under=name)
+        for less, label, text in step.details:
+            spans = (f"{label}: ", "dim"), (text, "" if label == r.CHECK_FIRST else "dim")
+            yield Piece(worth=worth - less, lines=self._wrapped(*spans, left=_INDENT, hang=2), under=name)
 
     def _head(self, step: r.Step) -> tuple[Words, ...]:
         right = "  ".join(part for part in (step.bound, step.faster) if part)
