@@ -539,6 +539,11 @@ def test_attention_that_is_computed_step_by_step() -> None:
         assert facts_of(one)["unfused_attention_busy_ns"] == 0, others
 
 
+def test_only_copies_between_devices_are_peer_copies() -> None:
+    copies = [run("memcpy", 20 * n, 20 * n + 10, copy_kind=kind) for n, kind in enumerate(["p2p", "h2d", "p2p", "d2h", "d2d", None])]
+    assert facts_of(scene([*copies, run("gemm", 200, 300)]))["peer_copies_per_step"] == 2
+
+
 def test_transport_beside_compute_counts_once_copies_do_not_and_without_it_shares_are_null() -> None:
     # 100 ns of exchange, of which 30 lie beside one product and 20 beside another that overlaps it by 10
     one = scene([run("gemm", 0, 30), run("nccl", 0, 100, stream=20), run("gemm", 20, 40, stream=9), run("gemm", 150, 160)])

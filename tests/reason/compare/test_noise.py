@@ -1,10 +1,12 @@
 """What is more than noise: decisions one by one; what is assumed, and what is measured. How often they are right: test_noise_rates.py."""
 
+import math
 import random
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import scipy
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -93,6 +95,17 @@ def test_measured_noise_shows_less_than_the_floor_of_assumed_noise() -> None:
     assert decide(base, runs(100.3, 100.31, 100.29)).result == "no_change", "half a per cent is of no use to anybody"
 
 
+def shown_by(base: int, new: int, of_one: float) -> float:
+    """What so many runs show in four of five comparisons, where one new run beside as many shows `of_one`: by Student's t of scipy."""
+
+    def reach(size: int) -> float:
+        freedom = base + size - 2
+        shares = 1 - RULES.limits.noise.p_value.value / 2, RULES.limits.noise.power.value
+        return float(math.sqrt(1 / base + 1 / size) * sum(scipy.stats.t.ppf(share, freedom) for share in shares))
+
+    return math.expm1(math.log1p(of_one) / reach(1) * reach(new))
+
+
 def test_how_many_runs_more_would_show_the_tolerance() -> None:
     found = decide(runs(100, 103, 97, 101, 99), runs(102))
     assert found.result == "cannot_tell"
@@ -101,7 +114,7 @@ def test_how_many_runs_more_would_show_the_tolerance() -> None:
     assert found.more is not None
     more_base, more_new = found.more
     assert more_base == 0
-    assert 2 <= more_new <= 8
+    assert more_new + 1 == next(size for size in range(2, 99) if shown_by(5, size, found.smallest) <= 0.05)
     few = decide([[100.0, 103, 97]], [[101.0, 104, 98]])
     assert few.more is not None
     assert few.more[0] == few.more[1] > 0
