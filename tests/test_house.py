@@ -1,10 +1,12 @@
 """The project's own promises: what the README says exists, nothing names this machine, versions have ranges, modules stay small."""
 
 import importlib.util
+import io
 import os
 import re
 import subprocess
 import sys
+import tokenize
 import tomllib
 import zipfile
 from collections.abc import Iterator
@@ -130,6 +132,18 @@ def test_no_module_is_too_long() -> None:
             if lines > LONGEST_MODULE:
                 long[str(path.relative_to(ROOT))] = lines
     assert long == {}
+
+
+def test_comments_are_no_longer_than_lines() -> None:
+    """Those behind a statement too, which the linter leaves out; what is said to tools is no comment."""
+    longest = PROJECT["tool"]["ruff"]["lint"]["pycodestyle"]["max-doc-length"]
+    long = []
+    for path in (path for folder in ("diagnose", "fixtures", "benchmarks") for path in (ROOT / folder).rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline) if any(len(line) > longest for line in text.splitlines()) else ()
+        comments = (token for token in tokens if token.type == tokenize.COMMENT and token.end[1] > longest)
+        long += [f"{path.relative_to(ROOT)}:{one.start[0]}" for one in comments if not re.match("# (noqa|type:|fmt:)", one.string)]
+    assert long == []
 
 
 @pytest.mark.deep

@@ -424,7 +424,8 @@ def _narrow_share(one: DeviceMeasure) -> float | None:
     return _share(int(ran.filter(pl.col("item") <= 2)["ns"].sum()), told) if 2 * told >= int(ran["ns"].sum()) else None
 
 
-UNEVEN = 3  # equal exchanges differ by less where they share the links with others: what takes as many times the usual waits; this project's choice
+# equal exchanges differ by less where they share the links with others: what takes as many times the usual waits; this project's choice
+UNEVEN = 3
 _EQUAL = 4  # exchanges of equal size in the steps from which on there is a usual one: this project's choice
 
 

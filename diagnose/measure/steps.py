@@ -23,7 +23,8 @@ STEP_RANGE = "step range"  # how the anchor that the user names is called
 DISAGREEMENT = 0.05  # two anchors whose medians differ by more are reported
 WARM_UP_FACTOR = 1.5  # a first step, or one after warm-up, this much longer than the median of those that follow is warm-up
 FIRST_USE_FACTOR = 1.1  # the same where first-use costs explain half of what it takes longer
-STEADY = 1.05  # steps of which the longest is at most this much longer than the shortest are steady: there FIRST_USE_FACTOR alone tells a first step
+# steps of which the longest is at most this much longer than the shortest are steady: there FIRST_USE_FACTOR alone tells a first step
+STEADY = 1.05
 PART = 0.05  # a range that usually leaves more of the compute work between it and the next one outside is only a part of a step
 SAME_TAIL = 1.5  # work after the last range, up to so many times what follows another range, belongs to the last step
 LEAD = 0.1  # steps that each begin by so much of their length before the one before has ended run as a pipeline

@@ -246,7 +246,8 @@ def tails(members: Sequence[Member]) -> tuple[DataTail, ...]:
 SHOWN = 32
 # Of the largest place: places with less work are no expert layers (a count exchange, an overlap's edge); this project's choice.
 SMALL = 0.02
-VARIES = 0.1  # longest / mean work must differ by so much from place to place (standard deviation) before transfers are held against it; likewise
+# longest / mean work must differ by so much from place to place (standard deviation) before transfers are held against it; likewise
+VARIES = 0.1
 
 
 def experts(every: Sequence[Transfers], slow: Mapping[int, Slowness]) -> tuple[ExpertImbalance, ...]:

@@ -51,7 +51,8 @@ NODES: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "comm": pl.Categorical(),  # kind of exchange, of transport
     "exchange": pl.Categorical(),  # what it does, of transport: an id of exchanges.yaml
     "copy": CopyKind,  # of a copy: between host and device, or inside it
-    "cause": pl.Categorical(),  # what the host was doing: one of `waits.stalls.HOST_CAUSES`: launch, host_sync, allocator, gc …; null for operations
+    # what the host was doing: one of `waits.stalls.HOST_CAUSES`: launch, host_sync, allocator, gc …; null for operations
+    "cause": pl.Categorical(),
     "replayed": pl.Boolean,  # launched by a CUDA graph, after its first node
     **dict.fromkeys(TRAITS, pl.Boolean),  # of an operation in a kept step
     "instance": pl.Int64,  # number of the collective that it takes part in, the same on all ranks; null: none, or not matched

@@ -18,7 +18,8 @@ from diagnose.render.reports.ranks.story import MOST_RANKS
 
 MOST_STRIPS = 48  # beyond it steps are drawn as a map
 MOST_STEPS = 10
-LEAST_SCALE = 0.02  # of the step: two captures of one program differ by as much (trace_rules/comparison.yaml, floor), so that less is no strong colour
+# of the step: two captures of one program differ by as much (trace_rules/comparison.yaml, floor), so that less is no strong colour
+LEAST_SCALE = 0.02
 MORE, LESS = "#d55e00", "#0072b2"
 _OWN = Look(label="without waiting", colour="#0072b2")
 _WAIT = Look(label="waiting for others", colour="#e69f00", pattern="/")
