@@ -151,3 +151,38 @@ def test_saves_is_a_bound_within_the_step() -> None:
             if not isinstance(step, int) or not (bound is None or 0 < bound <= step):
                 offenders.append((rule.id, step, bound))
     assert offenders == []
+
+
+# --- numbers that are said --------------------------------------------------------------------------------------------
+
+
+def numbers(text: str) -> set[str]:
+    """The numbers and versions in a text, without those inside names."""
+    return set(re.findall(r"(?<![\w.-])\d+(?:\.\d+)*(?!\w)", text))
+
+
+def in_conditions(number: str) -> set[str]:
+    """How a condition may write a number: as it is, as a share where the text says per cent, a version as the program holds it."""
+    parts = [int(part) for part in (*number.split("."), 0, 0)[:3]]
+    return {number, str(1_000_000 * parts[0] + 1_000 * parts[1] + parts[2]), *([f"{int(number) / 100:g}"] if number.isdigit() else [])}
+
+
+def said() -> Iterator[tuple[str, str, str]]:
+    """(id, condition, sentence) of all that fixes need and all that checks say, without what is filled in."""
+    fixes = (
+        (fix.id, one.condition, text)
+        for fix in BOOK.fixes.values()
+        for one in (*fix.needs, *fix.conflicts)
+        for text in (one.say, one.unknown)
+    )
+    for key, condition, text in (*fixes, *((key, check.when or "", check.say) for key, check in BOOK.checks.items())):
+        yield key, condition, re.sub(r"\{.*?\}", "", text)
+
+
+def test_a_sentence_says_the_numbers_of_its_condition() -> None:
+    """Other numbers that it says (of other versions, of published runs) stand in numbers_said.tsv."""
+    others = {
+        (key, number) for key, condition, text in said() for number in numbers(text) if not in_conditions(number) & numbers(condition)
+    }
+    listed = [tuple(line.split("\t")) for line in (Path(__file__).parent / "numbers_said.tsv").read_text(encoding="utf-8").splitlines()[1:]]
+    assert sorted(others) == listed
