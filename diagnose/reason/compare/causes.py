@@ -179,9 +179,29 @@ def by_kind(overlaps: Sequence[OverlapChange]) -> Mapping[CommKind, list[Overlap
     return found
 
 
+def together(rows: Sequence[OverlapChange]) -> OverlapChange:
+    """All backends of one kind as one exchange: another backend in the new run takes the place of the base's."""
+    if len(rows) == 1:
+        return rows[0]
+    busy = sum(one.base_busy_ns for one in rows), sum(one.new_busy_ns for one in rows)
+    exposed = sum(one.base_exposed_ns for one in rows), sum(one.new_exposed_ns for one in rows)
+    return OverlapChange(
+        kind=rows[0].kind,
+        backend="",
+        base_busy_ns=busy[0],
+        new_busy_ns=busy[1],
+        base_exposed_ns=exposed[0],
+        new_exposed_ns=exposed[1],
+        base_overlap=1 - exposed[0] / busy[0] if busy[0] else None,
+        new_overlap=1 - exposed[1] / busy[1] if busy[1] else None,
+        lost_ns=None,
+    )
+
+
 def _backends(kind: CommKind, rows: Sequence[OverlapChange], limits: CauseLimits) -> str:
     """What an exchange runs over now and no longer; empty where that is the same, or can't be told."""
-    here, there = (_main({one.backend: ns for one, ns in zip(rows, times, strict=True)}, limits) for times in _times(rows))
+    here = _main({one.backend: one.base_busy_ns for one in rows}, limits)
+    there = _main({one.backend: one.new_busy_ns for one in rows}, limits)
     if here is None or there is None or here == there:
         return ""
     name = _named(kind)
@@ -205,17 +225,18 @@ def _swapped(delta: StepDelta, overlaps: Sequence[OverlapChange], limits: CauseL
 def _exchanges(delta: StepDelta, overlaps: Sequence[OverlapChange], limits: CauseLimits) -> Iterator[tuple[int, str]]:
     """Exchanges that run over another backend, or lost or won their overlap."""
     for kind, rows in by_kind(overlaps).items():
-        exposed = sum(one.new_exposed_ns - one.base_exposed_ns for one in rows)
+        one = together(rows)
+        exposed = one.new_exposed_ns - one.base_exposed_ns
         if exposed * delta.delta_ns <= 0:
             continue
-        before, after = _hidden(rows)
+        before, after = one.base_overlap, one.new_overlap
         beside = f"{percent(before)} of it ran beside compute, {percent(after)} does" if before is not None and after is not None else ""
         way = 1 if exposed > 0 else -1
         changed = (
             before is not None
             and after is not None
             and (abs(after - before) >= _LOST or (min(before, after) < _NONE < _SOME < max(before, after)))
-            and 2 * way * sum(map(uncovered, rows)) >= abs(exposed)  # else it takes longer, beside as much compute as before
+            and 2 * way * uncovered(one) >= abs(exposed)  # else it takes longer, beside as much compute as before
         )
         text = _backends(kind, rows, limits)
         if text:
@@ -229,19 +250,7 @@ def uncovered(one: OverlapChange) -> int:
     return (one.base_busy_ns - one.base_exposed_ns) - (one.new_busy_ns - one.new_exposed_ns)
 
 
-def _times(rows: Sequence[OverlapChange]) -> tuple[list[int], list[int]]:
-    return [one.base_busy_ns for one in rows], [one.new_busy_ns for one in rows]
-
-
 def _main(busy: Mapping[str, int], limits: CauseLimits) -> str | None:
     """The backend that most of an exchange runs over; None where there is none such."""
     total = sum(busy.values())
     return next((name for name, ns in busy.items() if total and ns >= limits.main.value * total), None)
-
-
-def _hidden(rows: Sequence[OverlapChange]) -> tuple[float | None, float | None]:
-    """The share of an exchange that ran beside compute, on both sides."""
-    before, after = _times(rows)
-    base = 1 - sum(one.base_exposed_ns for one in rows) / sum(before) if sum(before) else None
-    new = 1 - sum(one.new_exposed_ns for one in rows) / sum(after) if sum(after) else None
-    return base, new

@@ -27,7 +27,7 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.comparison import ComparisonRules, NoiseLimits
 from diagnose.knowledge.templates import capitalised, decimal, enumerated, percent
 from diagnose.knowledge.vocabulary import Vocabulary
-from diagnose.reason.compare.causes import EXCHANGE, by_kind, causes, in_long_steps, uncovered
+from diagnose.reason.compare.causes import EXCHANGE, by_kind, causes, in_long_steps, together, uncovered
 from diagnose.reason.compare.comparable import Judgement
 from diagnose.reason.compare.metrics import BLOCKING, BUCKET, CATEGORIES, COMPUTE, KERNELS, NO_STEPS, STEP_TIME, place_of
 
@@ -400,29 +400,10 @@ def _say(row: Category, kernels: Sequence[KernelChange], overlaps: Sequence[Over
 
 def _exchange(row: Category, overlaps: Sequence[OverlapChange]) -> OverlapChange | None:
     """The exchange of whatever backends whose exposed time moved with the category; None where no kind holds half of it."""
-    summed = [_together(rows) for rows in by_kind(overlaps).values()]
+    summed = [together(rows) for rows in by_kind(overlaps).values()]
     most = max(summed, key=lambda one: abs(one.new_exposed_ns - one.base_exposed_ns), default=None)
     moved = 0 if most is None else most.new_exposed_ns - most.base_exposed_ns
     return most if moved * row.delta_ns > 0 and 2 * abs(moved) >= abs(row.delta_ns) else None
-
-
-def _together(rows: Sequence[OverlapChange]) -> OverlapChange:
-    """All backends of one kind as one exchange: another backend in the new run takes the place of the base's."""
-    if len(rows) == 1:
-        return rows[0]
-    busy = sum(one.base_busy_ns for one in rows), sum(one.new_busy_ns for one in rows)
-    exposed = sum(one.base_exposed_ns for one in rows), sum(one.new_exposed_ns for one in rows)
-    return OverlapChange(
-        kind=rows[0].kind,
-        backend="",
-        base_busy_ns=busy[0],
-        new_busy_ns=busy[1],
-        base_exposed_ns=exposed[0],
-        new_exposed_ns=exposed[1],
-        base_overlap=1 - exposed[0] / busy[0] if busy[0] else None,
-        new_overlap=1 - exposed[1] / busy[1] if busy[1] else None,
-        lost_ns=None,
-    )
 
 
 def _overlap(row: Category, one: OverlapChange, words: Vocabulary) -> str:
