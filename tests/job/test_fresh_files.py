@@ -203,6 +203,18 @@ def test_what_slime_sets_by_itself_is_not_said_to_be_off_and_its_ranks_are_count
     assert muon.get("use_distributed_optimizer") is not True
 
 
+@for_each(
+    "option, connections, open_",
+    ("""--runtime-env-json='{"env_vars": {"CUDA_DEVICE_MAX_CONNECTIONS": "4", "NCCL_NVLS_ENABLE": "$NVLS"}}'""", 4, {"nccl_nvls_enable"}),
+    ("""--runtime-env-json '{"env_vars": {"CUDA_DEVICE_MAX_CONNECTIONS": "4"}}'""", 4, set()),
+    ("""--metadata-json '{"CUDA_DEVICE_MAX_CONNECTIONS": "4"}'""", 8, set()),  # the driver's own, which nothing changed
+    ("""--note='set "env_vars": "CUDA_DEVICE_MAX_CONNECTIONS": "4"'""", 8, set()),
+)
+def test_ray_hands_its_runtime_environment_on_and_no_other_json(option: str, connections: int, open_: set[str]) -> None:
+    job = parse_job(f"ray job submit {option} -- python3 pretrain_gpt.py --tensor-model-parallel-size 2 --num-layers 4\n")
+    assert (job.get("cuda_device_max_connections"), job.unresolved) == (connections, open_)
+
+
 def test_of_the_deepspeed_fork_sizes_that_do_not_divide_are_certain_and_other_comparisons_of_sizes_are_not() -> None:
     sizes = "--num-layers 4 --hidden-size 64 --num-attention-heads 6"
     job = parse_job(f"deepspeed pretrain_gpt.py {sizes} --seq-length 8192 --max-position-embeddings 4096 --deepspeed\n")

@@ -180,6 +180,14 @@ def test_a_function_is_read_where_it_is_called() -> None:
     assert [(run.tokens[0].text, run.conditional) for run in script.runs] == [("trap", False), ("torchrun", False)]
 
 
+def test_a_command_behind_a_condition_that_is_not_known_stands_under_none() -> None:
+    script = read_script('if [ "$RANK" -gt 0 ]; then srun first.py; fi\nsrun second.py\n')
+    assert [(run.tokens[1].text, run.conditional) for run in script.runs if run.tokens[0].text == "srun"] == [
+        ("first.py", True),
+        ("second.py", False),
+    ]
+
+
 def test_a_long_script_is_not_a_deep_one() -> None:
     assert held("if true; then (L=5); fi\n" * 200 + "L=4") == "4"
 
