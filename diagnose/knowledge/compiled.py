@@ -1,8 +1,9 @@
-"""What is made from files of the program's own, kept beside Python's bytecode from one run to the next.
+"""What is made from files that come with the program, kept beside Python's bytecode from one run to the next.
 
-Python parses a module once and keeps the result in `__pycache__`. Rule files and templates are as much a part of the program, and parsing
-them took a tenth of a short run. As with bytecode, what is kept is used only for the very same text and maker, nothing is written under
-PYTHONDONTWRITEBYTECODE, PYTHONPYCACHEPREFIX moves the folder, and a folder that can't be written costs only the time.
+Python parses a module once and keeps the result in `__pycache__`. Rule files, templates and plotly's script are as much a part of the
+program, and preparing them took a seventh of a short run. As with bytecode, what is kept is used only for the very same text and maker,
+nothing is written under PYTHONDONTWRITEBYTECODE, PYTHONPYCACHEPREFIX moves the folder, and a folder that can't be written costs only the
+time.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ class Compiled(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def beside(file: Traversable, text: bytes, *, code: str, library: str) -> Compiled:
-    """Where that is kept which the module at the path `code` makes of `text`, the content of `file`, with a `library` (and its version).
+    """Where that is kept, beside `file`, which is made of `text` by the code at the path `code` with a `library` (and its version).
 
-    Nowhere for a file or a module in an archive.
+    Nowhere for files in an archive.
     """
     try:
         made = os.stat(code)  # noqa: PTH116 - some two hundred in a run

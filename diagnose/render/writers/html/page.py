@@ -7,8 +7,6 @@ hashes.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache, partial
@@ -88,12 +86,12 @@ def _page(report: Report, *, light: bool, kept: Kept | None) -> str:
     made: str = _template().render(
         r=report,
         parts=_sections(report),
-        policy=_policy(boot, *((plotly.library(),) if plotted else ())),
+        policy=_policy(plotly.digest(boot), *((plotly.library().digest,) if plotted else ())),
         plotted=plotted,
         figures_json=data_block(plotly.data(plotted)),
         live=live,
         pair_json=None if pair is None else data_block(pair.data),
-        plotly=Markup(plotly.packed() if plotted else ""),  # noqa: S704 - base64
+        plotly=Markup(plotly.library().packed if plotted else ""),  # noqa: S704 - base64
         boot=Markup(boot),  # noqa: S704 - our own script
         drawing=lambda figure: Markup(svg.draw(figure)),  # noqa: S704 - our own drawer, which escapes
         legend=lambda figure: Markup(svg.legend(figure)),  # noqa: S704 - our own drawer, which escapes
@@ -192,8 +190,8 @@ def data_block(data: object) -> Markup:
 
 
 def _policy(*scripts: str) -> str:
-    """The content security policy: nothing but these scripts, inline styles, and images from the page itself."""
-    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(script.encode('utf-8')).digest()).decode('ascii')}'" for script in scripts)
+    """The content security policy: nothing but scripts of these digests, inline styles, and images from the page itself."""
+    hashes = " ".join(f"'sha256-{digest}'" for digest in scripts)
     return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
 
 
