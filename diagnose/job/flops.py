@@ -237,7 +237,7 @@ def _latent(get: Getter, *, nulls_are_told: bool) -> Latent:
         raise NotCountedError("q_lora_rank is not known")
     names = ("kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim")
     kv_rank, qk_dim, rope_dim, v_dim = (needed(get, name) for name in names)
-    return Latent(q_rank=rank, kv_rank=kv_rank, qk_dim=qk_dim, rope_dim=rope_dim, v_dim=v_dim)
+    return Latent(q_rank=rank or None, kv_rank=kv_rank, qk_dim=qk_dim, rope_dim=rope_dim, v_dim=v_dim)
 
 
 def _delta(get: Getter, layers: int) -> DeltaNet | None:
@@ -257,11 +257,14 @@ def _delta(get: Getter, layers: int) -> DeltaNet | None:
     )
 
 
+_MAY_BE_ZERO = ("mtp_num_layers", "q_lora_rank", "qk_pos_emb_head_dim", "moe_shared_expert_intermediate_size")
+
+
 def _int(get: Getter, name: str) -> int | None:
     value = get(name)
     if isinstance(value, bool) or not isinstance(value, int):
         return None
-    if value < 0 or (value == 0 and name not in ("mtp_num_layers", "qk_pos_emb_head_dim", "moe_shared_expert_intermediate_size")):
+    if value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
         raise NotCountedError(f"{name} is {value}")
     return value
 

@@ -111,9 +111,19 @@ def _derived(one: _View) -> Iterator[JobSize]:
         )
     else:
         yield _size("num_microbatches", None, "micro-batches", one.missing("GBS", "MBS", "DP"))
-    tokens = one.product("GBS", "seq")
-    yield _size("tokens_per_step", tokens, "tokens", one.shown("GBS", "seq") if tokens else one.missing("GBS", "seq"))
-    yield from _flops(one, tokens)
+    tokens = _tokens(one)
+    yield tokens
+    yield from _flops(one, tokens.value if isinstance(tokens.value, int) else None)
+
+
+def _tokens(one: _View) -> JobSize:
+    """The tokens of a step over all ranks: of the global batch, or of the micro-batches where their tokens are told (torchtitan)."""
+    of_batch = one.product("GBS", "seq")
+    each, times, replicas = (one.job.get(name) for name in ("tokens_per_micro_batch", "num_microbatches", "data_parallel_size"))
+    if of_batch is None and isinstance(each, int) and isinstance(times, int) and isinstance(replicas, int):
+        how = f"{each} tokens of a micro-batch × {times} × {one.shown('DP')}"
+        return _size("tokens_per_step", each * times * replicas, "tokens", how)
+    return _size("tokens_per_step", of_batch, "tokens", one.shown("GBS", "seq") if of_batch else one.missing("GBS", "seq"))
 
 
 def _size(name: str, value: _Value, unit: str, how: str) -> JobSize:

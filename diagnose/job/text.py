@@ -253,7 +253,11 @@ def _value(text: str, source: str, key: str) -> object:
     return plain_value(value)
 
 
-Syntax = Literal["toml", "yaml", "overrides", "flags", "shell", "python"]
+Syntax = Literal["toml", "yaml", "overrides", "flags", "shell", "python", "printed"]
+# A configuration as torchtitan puts it into its log, or as its configuration manager shows it.
+PRINTED = re.compile(
+    r"^(?:.* - INFO - Running with (?:configs|args): (?=\{)|(?:.* - INFO - )?(?=(?:\w+\.)*Config\((?:\n|\w+=)))", re.MULTILINE
+)
 _YAML = re.compile(r"""(---|%YAML|\{|- |(["']).*\2\s*:(\s|$)|[^\s"'{\[#][^\s:=]*\s*:(\s|$))""")
 _TABLE = re.compile(r"\[{1,2}[\w.\"' -]+\]{1,2}\s*(#.*)?")
 _ENTRY = re.compile(r"[\w.\"'-]+\s*=\s*\S")
@@ -292,6 +296,8 @@ class JobText(Struct, frozen=True, kw_only=True, dict=True):
             return "toml"
         if _PYTHON.match(first) and any(_STATEMENT_OF_PYTHON.match(line) for line in lines):
             return "python"
+        if PRINTED.search(self.text):
+            return "printed"
         if not first or _YAML.match(first):
             return "yaml"
         if all(is_override_line(line) for line in lines):

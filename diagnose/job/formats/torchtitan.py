@@ -14,10 +14,11 @@ from msgspec.structs import replace
 
 from diagnose.job.command_line import Command, by_flag, parsed_command
 from diagnose.job.formats.reader import Reader
+from diagnose.job.formats.torchtitan_saved import saved, saved_leaves, saved_notes
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed, job_error
 from diagnose.job.python_source import chosen_function, configured, source_of
 from diagnose.job.shell import Token
-from diagnose.job.text import JobText, Tree, leaves_of, token_value
+from diagnose.job.text import JobText, leaves_of, token_value
 
 NAME = "torchtitan"
 _SECTIONS = frozenset({
@@ -55,53 +56,12 @@ def _taken(text: JobText) -> Parsed | None:
             next_step = "Give torchtitan's configuration, with tables such as [training] and [parallelism]."
             raise job_error(text.source, "holds no settings", next_step)
         return Parsed(format=NAME, leaves=leaves)
-    if text.yaml is not None:
-        return Parsed(format=NAME, leaves=tuple(_saved(text.yaml)), rules=text.yaml.rules) if _is_saved(text.yaml.data) else None
+    if text.syntax in ("yaml", "printed"):
+        tree = saved(text)
+        return None if tree is None else Parsed(format=NAME, leaves=tuple(saved_leaves(tree)), rules=tree.rules, notes=saved_notes(tree))
     if text.python is not None:
         return _registry(text)
     return None if text.command is None else _of_command(text.command, text)
-
-
-def _is_saved(data: Mapping[object, object]) -> bool:
-    """Whether a map is a configuration as torchtitan saves it (debug.save_config_file, job.print_config)."""
-    parallelism = data.get("parallelism")
-    return (
-        isinstance(data.get("training"), dict)
-        and isinstance(parallelism, dict)
-        and any(str(key).endswith("_degree") for key in parallelism)
-    )
-
-
-def _saved(tree: Tree) -> Iterator[Leaf]:
-    """A saved configuration. Of the model it holds every layer: their number and the sizes of the first ones are read."""
-    spec = tree.data.get("model_spec")
-    model = spec.get("model") if isinstance(spec, dict) else None
-    for leaf in leaves_of(tree.data, tree.lines):
-        if not leaf.key.startswith("model_spec.model."):
-            yield leaf
-    policy = tree.data.get("activation_checkpoint")
-    if isinstance(policy, dict) and "mode" not in policy:  # the fields of its class, which is not named: FullAC has none of its own
-        own = {"force_recompute_mm_shapes_by_fqns": "selective", "memory_budget": "memory_budget"}
-        mode = next((own[key] for key in own if key in policy), "full")
-        at = tree.lines.get(("activation_checkpoint",))
-        yield Leaf(key="activation_checkpoint.mode", shown="activation_checkpoint", value=mode, line=at)
-    if not isinstance(model, dict):
-        return
-    line = tree.lines.get(("model_spec", "model"))
-
-    def size(key: str, value: object) -> Leaf:
-        return Leaf(key=key, shown=f"model_spec.model ({key})", value=value, line=line)
-
-    layers = model.get("layers")
-    layers = list(layers.values()) if isinstance(layers, dict) else layers
-    for key, name in (("hidden_size", "dim"), ("vocab_size", "vocab_size"), ("num_layers", "n_layers"), ("num_attention_heads", "n_heads")):
-        if isinstance(model.get(name), int):
-            yield size(key, model[name])
-    if isinstance(layers, list) and layers:
-        yield size("num_layers", len(layers))
-        experts = [one["moe"].get("num_experts") for one in layers if isinstance(one, dict) and isinstance(one.get("moe"), dict)]
-        if experts and isinstance(experts[0], int):
-            yield size("num_moe_experts", experts[0])
 
 
 # --- registries -------------------------------------------------------------------------------------------------------
@@ -270,6 +230,7 @@ def _settled(leaves: Iterable[Leaf]) -> Iterator[Leaf]:
         yield replace(
             stages, key="parallelism.pipeline_parallel_microbatch_size", shown="parallelism.pipeline_parallel_microbatch_size", value=1
         )
+    yield from _accumulated(held)
     length = held.get("training.max_context_length")
     for key, name in (
         ("micro_batch_size", "training.num_tokens_per_microbatch_per_dp_rank"),
@@ -286,6 +247,13 @@ def _settled(leaves: Iterable[Leaf]) -> Iterator[Leaf]:
             count, rest = divmod(tokens.value, length.value)
             if count > 0 and not rest:
                 yield replace(tokens, key=key, shown=f"{name} / training.max_context_length", value=count)
+
+
+def _accumulated(held: Mapping[str, Leaf]) -> Iterator[Leaf]:
+    """How many micro-batches a rank works off in a step where torchtitan adds up no more than its pipeline needs (trainer.py)."""
+    whole, cut = held.get("training.num_tokens_per_train_step"), held.get("parallelism.num_pp_microbatches")
+    if whole is not None and cut is not None and whole.value == -1:
+        yield replace(cut, key="gradient_accumulation_steps", value=cut.value if _pipelined(held) else 1)
 
 
 def _pipelined(held: Mapping[str, Leaf]) -> bool:
