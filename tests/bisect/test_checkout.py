@@ -13,6 +13,7 @@ from diagnose.bisect.git import Checkout, CheckoutError, GitError
 from diagnose.errors import UsageError
 from tests.bisect import repositories
 from tests.bisect.repositories import call, commit, everything, line, new
+from tests.builders.cases import for_each
 from tests.builders.records import replace
 
 
@@ -91,6 +92,21 @@ def merged(repository: Path) -> dict[str, str]:
     made["M"] = call(repository, "rev-parse", "HEAD").strip()
     made["c"] = commit(repository, "c", {"c": "c"}, time=1_700_000_600)
     return made
+
+
+@for_each(
+    "text, reason",
+    (
+        "hint: x\nfatal: unable to access 'https://me:secret@host.example': timed out.\nhint: y\n",
+        "unable to access 'https://host.example': timed out",
+    ),
+    ("fatal: repository 'https://me@host.example/group/of/one.git' not found\n", "repository 'https:/…' not found"),
+    ("error: pathspec '/home/me/x' did not match\n", "pathspec '…' did not match"),
+    ("nothing that git marks\nas an error\n", "nothing that git marks"),
+    ("", ""),
+)
+def test_what_git_says_of_a_failure_is_told_without_people_and_places(text: str, reason: str) -> None:
+    assert git.failure_reason(text) == reason
 
 
 def test_a_merge_is_one_commit(repository: Path) -> None:
