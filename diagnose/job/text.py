@@ -158,9 +158,9 @@ def _unquoted(part: str) -> str:
 OVERRIDE = re.compile(r"(?P<sign>~|\+\+|\+)?(?P<key>-{0,2}[A-Za-z_][\w.@/-]*)(?:=(?P<value>.*))?", re.DOTALL)
 
 
-def parse_overrides(texts: Sequence[str], *, source: str = "--set") -> tuple[Leaf, ...]:
-    """Overrides as values that go before a file's. Raises JobFileError."""
-    return _last_of_each(override(text, source) for text in texts)
+def parse_overrides(texts: Sequence[str]) -> tuple[Leaf, ...]:
+    """Overrides of `--set` as values that go before a file's. Raises JobFileError."""
+    return _last_of_each(override(text, "--set") for text in texts)
 
 
 def _last_of_each(leaves: Iterable[Leaf]) -> tuple[Leaf, ...]:

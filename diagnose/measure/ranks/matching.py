@@ -72,8 +72,8 @@ def fit(reference: Course, other: Course, *, limit: int = LOOSE_NS, thorough: bo
     return best if best is not None and best.scatter <= limit else None
 
 
-def fit_by_clock(reference: Course, other: Course, *, ahead: int, limit: int = FIRM_NS) -> Fit | None:
-    """The shift at which both end together by clocks of which the other's is `ahead` by so much; None: none within `limit` (ns) of that.
+def fit_by_clock(reference: Course, other: Course, *, ahead: int) -> Fit | None:
+    """The shift at which both end together by clocks of which the other's is `ahead` by so much; None: none within FIRM_NS of that.
 
     Here `scatter` is the distance from it (p90).
     """
@@ -82,7 +82,7 @@ def fit_by_clock(reference: Course, other: Course, *, ahead: int, limit: int = F
     best: Fit | None = None
     for shift in sorted(middle | {one + step for one in middle for step in (-1, 1)}):
         best = _better(best, _tried(reference, other, shift, ahead=ahead))
-    return best if best is not None and best.scatter <= limit else None
+    return best if best is not None and best.scatter <= FIRM_NS else None
 
 
 def _likely(reference: Course, other: Course) -> Iterable[int]:
