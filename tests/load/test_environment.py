@@ -290,6 +290,12 @@ def test_odd_values_of_keys_are_no_fault(value: object) -> None:
     assert set(found) <= {"CUPTI"}
 
 
+@pytest.mark.parametrize("value", [True, [22], {"major": 22}, None])
+def test_what_is_neither_text_nor_number_tells_no_version(value: object) -> None:
+    assert kineto(cupti_version=value, cuda_driver_version=value) == {}
+    assert kineto(cupti_version=22) == {"CUPTI": "22"}
+
+
 # --- several inputs ---------------------------------------------------------------------------------------------------
 
 
