@@ -13,6 +13,7 @@ from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import job
 
+FOLDER = Path(__file__).parent
 FIX = Path(__file__).parents[2] / "trace_rules" / "playbook" / "router-fusion.yaml"
 SCALE = {"scale": "bucket = 'router'", "by": [0.4, 0.5, 0.9], "basis": "assumed", "why": "fewer passes", "source": "a paper"}
 
@@ -25,6 +26,22 @@ def test_every_fix_has_an_effect_or_says_why_none_can_be_told() -> None:
             assert one.problem() is None, key
             assert one.why.endswith("."), key
             assert one.basis != "measured" or one.by is None or one.only is not None, f"{key}: a factor of elsewhere is assumed"
+
+
+def effect_numbers() -> list[list[str]]:
+    """Fix, place of the effect, field and numbers: all by which forecasts reckon, but those that are worked out from facts."""
+    return [
+        [key, str(place), name, " ".join(map(str, value if isinstance(value, tuple) else (value,)))]
+        for key, fix in sorted(BOOK.fixes.items())
+        for place, one in enumerate(fix.effect)
+        for name in ("by", "to", "host_us", "launch_us", "gap_us", "into", "parts", "pieces")
+        if (value := getattr(one, name)) is not None and value != 1
+    ]
+
+
+def test_effects_reckon_with_the_numbers_that_they_are_listed_with() -> None:
+    """A change of one is meant: it stands in effects.tsv too."""
+    assert effect_numbers() == [line.split("\t") for line in (FOLDER / "effects.tsv").read_text(encoding="utf-8").splitlines()[1:]]
 
 
 def test_a_fix_that_only_takes_recompute_away_wins_no_more_than_the_wall_that_counts_it() -> None:
