@@ -18,7 +18,7 @@ from msgspec import structs
 
 from diagnose.bisect.log import Entry, Experiment, Header, Line, SearchFolder
 from diagnose.bisect.model import load_numbers
-from diagnose.bisect.report import _duration, _inner, _sentence, _steps
+from diagnose.bisect.report import _duration, _inner, _notes, _sentence, _steps
 from diagnose.bisect.search import Answer, Measurement, Question, State, advise
 from diagnose.bisect.trial import TraceOptions, Trials, no_value
 from diagnose.cli import main
@@ -130,6 +130,18 @@ def test_what_is_said_of_ends_that_do_not_surely_differ(values: Sequence[float],
         told = structs.replace(no_value(0, 0, "failed", ""), unit="ns", window=window)
         said = _sentence(cast("Header", header), state, answer, "cannot_tell", (), told, ())
         assert said.startswith(begins.replace("step time", f"{window} time"))
+
+
+@for_each("base, new, told", (10e6, 10.5e6, "+5.0 %"), (10e6, 9.8e6, "-2.0 %"))
+def test_a_step_that_was_not_searched_is_told_with_its_size(base: float, new: float, told: str) -> None:
+    measured = [Measurement(place, 10e6, 0.0) for place in range(4)]
+    state = State(Question(count=4, repeats=10), load_numbers(), measured)
+    entries = tuple(Entry(label=f"n{place}", subject="", item="") for place in range(4))
+    header = SimpleNamespace(experiment=SimpleNamespace(entries=entries))
+    small = SimpleNamespace(base=base, new=new, before=1, place=2)
+    answer = SimpleNamespace(ends="alike", found=(), small=(small,), lone=())
+    (note,) = _notes(cast("Header", header), state, cast("Answer", answer), (), "ns")
+    assert note == f"A smaller step, {told}, lies after n1, not later than n2; it was not searched (--smallest-step)."
 
 
 def test_captures_of_another_rank_than_the_first_are_told(tmp_path: Path) -> None:

@@ -204,6 +204,20 @@ def test_what_slime_sets_by_itself_is_not_said_to_be_off_and_its_ranks_are_count
 
 
 @for_each(
+    "environment, ranks, known",
+    ("NPROC_PER_NODE=8", 8, True),
+    ("NPROC_PER_NODE=8 NNODES=2", 16, True),
+    ("NPROC_PER_NODE=8 NNODES=$MORE", None, False),
+    ("NPROC_PER_NODE=$GPUS NNODES=2", None, False),
+    ("NPROC_PER_NODE=gpu", None, False),
+    ("NNODES=2", None, True),  # nothing says how many ranks a node has
+)
+def test_ms_swift_starts_as_many_ranks_as_its_variables_say(environment: str, ranks: int | None, known: bool) -> None:
+    job = parse_job(f"{environment} megatron pt --tensor_model_parallel_size 2 --num_layers 4\n")
+    assert (job.get("world_size"), job.unresolved) == (ranks, set() if known else {"world_size"})
+
+
+@for_each(
     "option, connections, open_",
     ("""--runtime-env-json='{"env_vars": {"CUDA_DEVICE_MAX_CONNECTIONS": "4", "NCCL_NVLS_ENABLE": "$NVLS"}}'""", 4, {"nccl_nvls_enable"}),
     ("""--runtime-env-json '{"env_vars": {"CUDA_DEVICE_MAX_CONNECTIONS": "4"}}'""", 4, set()),
