@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from diagnose.errors import InputError
-from diagnose.load import nsys_sqlite
+from diagnose.load import nsys_nvtx, nsys_sqlite
 from diagnose.load.conform import conform
 from diagnose.model.trace import Trace
 from diagnose.pipeline import diagnose
@@ -313,6 +313,22 @@ def test_nccl_payloads_in_binary_form_tell_size_peer_and_rank(tmp_path: Path) ->
     ]
     assert [(rank.rank, rank.pid, rank.world_size, rank.source) for rank in trace.ranks] == [(1, PID_A, 2, "nvtx"), (0, PID_B, 2, "nvtx")]
     assert trace.ops["rank"].to_list() == [1, 0]
+
+
+def test_numbers_of_payloads_have_the_types_that_nvtx_gives_them() -> None:
+    """nvtxPayloadEntryType of nvToolsExtPayload.h: those whose size is the same everywhere (no long). Each as number, bytes, sign."""
+    signed = {"INT": (5, 4), "INT8": (11, 1), "INT16": (13, 2), "INT32": (15, 4), "INT64": (17, 8), "FLOAT": (19, 4), "DOUBLE": (20, 8)}
+    unsigned = {
+        "UINT": (6, 4),
+        "UINT8": (12, 1),
+        "UINT16": (14, 2),
+        "UINT32": (16, 4),
+        "UINT64": (18, 8),
+        "SIZE": (22, 8),
+        "ADDRESS": (23, 8),
+    }
+    found = {(number, struct.calcsize(code), code.isupper()) for number, code in nsys_nvtx._ENTRY.items()}
+    assert found == {(*one, False) for one in signed.values()} | {(*one, True) for one in unsigned.values()}
 
 
 def test_nccl_payloads_in_json_form(tmp_path: Path) -> None:
