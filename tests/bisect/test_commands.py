@@ -18,7 +18,7 @@ from msgspec import structs
 
 from diagnose.bisect.log import Entry, Experiment, Header, Line, SearchFolder
 from diagnose.bisect.model import load_numbers
-from diagnose.bisect.report import _duration, _inner, _notes, _sentence, _steps
+from diagnose.bisect.report import _Builder, _duration, _inner, _notes, _sentence, _steps
 from diagnose.bisect.search import Answer, Measurement, Question, State, advise
 from diagnose.bisect.trial import TraceOptions, Trials, no_value
 from diagnose.cli import main
@@ -142,6 +142,22 @@ def test_a_step_that_was_not_searched_is_told_with_its_size(base: float, new: fl
     answer = SimpleNamespace(ends="alike", found=(), small=(small,), lone=())
     (note,) = _notes(cast("Header", header), state, cast("Answer", answer), (), "ns")
     assert note == f"A smaller step, {told}, lies after n1, not later than n2; it was not searched (--smallest-step)."
+
+
+def test_traces_on_both_sides_of_a_step_are_compared_as_far_as_the_next_step() -> None:
+    state = SimpleNamespace(last=11, raw=dict.fromkeys([0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11]), aside={9})
+    header = SimpleNamespace(experiment=SimpleNamespace(command=()))
+    builder = _Builder(
+        header=cast("Header", header),
+        lines=(),
+        state=cast("State", state),
+        documents=Path(),
+        origin=lambda _: None,
+        rules=load_comparison_rules(),
+    )
+    steps = [SimpleNamespace(before=1, place=2), SimpleNamespace(before=4, place=6)]
+    assert builder._sides(steps, 0) == ([0, 1], [2, 3, 4])
+    assert builder._sides(steps, 1) == ([2, 3, 4], [6, 7, 8, 10, 11])
 
 
 def test_captures_of_another_rank_than_the_first_are_told(tmp_path: Path) -> None:

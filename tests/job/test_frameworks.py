@@ -190,6 +190,15 @@ def test_arguments_of_the_trainer_with_what_lies_around_them(command: str, tmp_p
     assert [note.endswith("what it sets is not known") for note in lost] == [True] * ("gone" in (tmp_path / "run.sh").read_text())
 
 
+@for_each("version", 1, 2)
+def test_the_version_of_fsdp_is_the_trainers_whatever_the_launcher_says(version: int, tmp_path: Path) -> None:
+    launch = f"distributed_type: FSDP\nfsdp_config: {{fsdp_version: {version}, fsdp_activation_checkpointing: true}}\nnum_processes: 8\n"
+    (tmp_path / "launch.yaml").write_text(launch)
+    arguments = "--model_name_or_path a/b --per_device_train_batch_size 4 --output_dir x"
+    (tmp_path / "run.sh").write_text(f"accelerate launch --config_file launch.yaml train.py {arguments}\n")
+    assert told(read_job(tmp_path / "run.sh"), "world_size", "fsdp_version") == (8, None)
+
+
 def test_what_arguments_mean_is_not_what_settings_of_their_names_are() -> None:
     lines = (
         "base_model: a/b", "micro_batch_size: 2", "sequence_len: 4096", "optimizer: adamw_bnb_8bit", "fp8: true", "bf16: auto",
