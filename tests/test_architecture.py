@@ -20,6 +20,7 @@ DOCUMENTS = (
     *sorted((ROOT / "docs").rglob("*.md")),
 )
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+HOUSE_RULES = (ROOT / "docs" / "house.md").read_text(encoding="utf-8")
 LINTER = tomllib.loads(PYPROJECT)["tool"]["importlinter"]
 LOOSE = {"__init__", "__main__", "cli", "errors", "nsight_recipe", "pipeline", "version"}
 ROOMS = sorted(path.name for path in HOUSE.iterdir() if path.is_dir() and path.name != "__pycache__")
@@ -109,6 +110,7 @@ def test_the_house_has_few_rooms_and_floors_no_circle_and_no_loose_module() -> N
     assert len(floor) <= MOST_ROOMS, sorted(floor)
     assert max(floor.values()) <= MOST_FLOORS, floor
     assert {path.stem for path in HOUSE.glob("*.py")} == LOOSE
+    assert f"({len(floor)} on {max(floor.values())})" in HOUSE_RULES
 
 
 def test_imports_only_go_down() -> None:
@@ -123,6 +125,7 @@ def test_imports_only_go_down() -> None:
 def test_contracts_are_few_and_give_their_reasons() -> None:
     before_each = PYPROJECT.split("[[tool.importlinter.contracts]]")[:-1]
     assert len(before_each) == len(LINTER["contracts"]) <= MOST_CONTRACTS
+    assert f"each with its reason ({len(before_each)})" in HOUSE_RULES
     lacking = [text[-80:] for text in before_each if not text.rstrip().splitlines()[-1].startswith("# ")]
     assert lacking == []
 
