@@ -1,6 +1,11 @@
 """A profiler format is one reader and its line in the table of readers: one is added to a copy of the program, which then reads it."""
 
 import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,6 +97,26 @@ def test_a_new_profiler_format_is_read_and_put_in_order(probed: ProgramCopy) -> 
     assert int(start) == START
     assert "no format" not in probed.run(probed.write("other.txt", "probe\n"), status=3)
     assert probed.changed() == {"diagnose/load/probe.py", TABLE}
+
+
+@pytest.mark.deep
+def test_a_column_that_nsight_renames_changes_the_reader_of_its_tables_alone(
+    program: ProgramCopy, demo_trace: Path, before: dict[str, Any]
+) -> None:
+    trace = Path(shutil.copy(demo_trace, program.folder / "newer.sqlite"))
+    with closing(sqlite3.connect(trace)) as export:
+        for table in ("KERNEL", "MEMCPY", "MEMSET", "SYNCHRONIZATION", "RUNTIME", "CUDA_EVENT"):
+            export.execute(f"ALTER TABLE CUPTI_ACTIVITY_KIND_{table} RENAME COLUMN correlationId TO correlation_id")
+        export.commit()
+    reader = "diagnose/load/nsys_tables.py"
+    assert program.json(trace)["facts"] != before["facts"]
+    program.write(reader, program.read(reader).replace('"correlationId"', '"correlation_id"'))
+    after = program.json(trace)
+    assert {key: after[key] for key in ("facts", "buckets", "findings", "walls", "verdict", "ledger")} == {
+        key: before[key] for key in ("facts", "buckets", "findings", "walls", "verdict", "ledger")
+    }
+    program.remove("newer.sqlite")
+    assert program.changed() == {reader}
 
 
 def test_readers_have_names_of_their_own() -> None:
