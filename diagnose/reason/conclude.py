@@ -34,7 +34,7 @@ from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.facts import device_facts, of_all, typed_facts, typical_facts
 from diagnose.measure.ranks.compare import Compared, compare
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts
-from diagnose.measure.ranks.members import Input
+from diagnose.measure.ranks.members import UNKNOWN_HOST, Input
 from diagnose.measure.records import DeviceRecords, device_records, kernels, moe_layer, split, steps, timeline, unclassified, vision
 from diagnose.measure.where import device_where, rank_where
 from diagnose.model.ledger import CODES, Ledger
@@ -215,6 +215,23 @@ def _platform(device: DeviceMeasure, rulebook: Rulebook) -> tuple[str | None, Pl
     return key, rulebook.platforms.platforms[key] if key else None
 
 
+def _domain(platform: Platform | None, ranks: Ranks | None) -> int | None:
+    """How many ranks NVLink joins: as many as the platform's, fewer where hosts of the captured ranks hold fewer (nodes of four GPUs).
+
+    Nodes are filled in order of rank. Where NVLink joins hosts (GB200), they tell nothing.
+    """
+    domain = None if platform is None else platform.nvlink_domain
+    if platform is None or domain is None or domain > (platform.gpus_per_node or 0) or ranks is None:
+        return domain
+    placed = {one.rank: one.host for one in ranks.survey if one.host != UNKNOWN_HOST}
+    return next((size for size in range(domain, 0, -1) if domain % size == 0 and _holds_whole(placed, size)), domain)
+
+
+def _holds_whole(placed: Mapping[int, str], size: int) -> bool:
+    """Whether no block of so many consecutive ranks lies on two hosts."""
+    return len({(rank // size, host) for rank, host in placed.items()}) == len({rank // size for rank in placed})
+
+
 def _link(platform: Platform | None, ranks: Sequence[int]) -> float | None:
     """GB/s one way between ranks, nodes filled in order of rank; None beyond an NVLink domain, or where the platform's is not known."""
     if platform is None or platform.nvlink_domain is None:
@@ -290,7 +307,7 @@ def _facts(
     rulebook = knowledge.rulebook
     key, platform = _platform(shown, rulebook)
     values["platform"] = key
-    values["nvlink_domain"] = platform.nvlink_domain if platform else None
+    values["nvlink_domain"] = _domain(platform, ranks)
     if values["gpu_compute_major"] is None and platform:
         values["gpu_compute_major"] = platform.compute_major
     guessed = {name for name, spec in rulebook.facts.items() if spec.status == "inferred" and values.get(name)} | set(

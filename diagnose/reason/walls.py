@@ -242,8 +242,8 @@ def _cause(named: _Named, findings: Sequence[Finding], context: Context) -> Caus
     """The finding that explains most of the target wall's bound; a failure that outranks every wall before all.
 
     Of bounds that are a tie the claim that rests on most is named: what ranks were measured to wait before what one of them lets infer.
-    Where no wall of this rank reaches the target's share, what costs the others that much is the cause: a rank that is late waits for
-    nobody.
+    What costs the others more than all of this rank's target, or where none of its walls reaches the target's share costs them that much,
+    is the cause: a rank that is late waits for nobody.
     """
     rules, walls = context.rulebook.rules, context.rulebook.walls
     target = None if context.holds(walls.no_cause) else named.target
@@ -257,6 +257,7 @@ def _cause(named: _Named, findings: Sequence[Finding], context: Context) -> Caus
         if (spec := cause_of(rules[one.id], context)) is not None
         and (
             spec.outranks
+            or (target is not None and spec.of is not None and (one.bound_ns or 0) > known(target))
             or (target is not None and (elsewhere or target.wall in (spec.of, one.wall)) and (one.bound_ns or 0) >= max(least, 1))
         )
     ]

@@ -587,6 +587,7 @@ def test_saved_diagnoses_and_traces_stand_side_by_side(nightly: Path, capsys: py
     (("--items", "nothing.txt"), "can't be read"),
     (("--traces", "*.nothing"), "No file matches"),
     (("--traces", "*.py", "--", "true"), "runs no command"),
+    (("--traces", "[jn]o*", "-o", "job.json", "--force"), "job.json is an input"),
     (("--good", "main~3", "--bad", "main", "-o", "x.sarif", "--", "true"), "does not name a format"),
     (("--good", "main~3", "--bad", "main", "-o", "notes.txt", "--", "true"), "exists"),
     (("--good", "main~3", "--bad", "main", "--max-regression", "3", "--", "true"), "no share"),

@@ -235,12 +235,18 @@ def test_the_history_of_a_stored_baseline_in_every_format(
         (("runs", "--baseline", "nightly"), 2, "do not go together"),
         (("--baseline", "nothing"), 3, "There is no baseline nothing"),
         (("nowhere/*.sqlite",), 3, "No file matches"),
+        (("nowhere/*.sqlite", "-o", "h.docx"), 2, "does not name a format of a history"),
+        (("runs", "-o", "runs/b.json", "--force"), 2, "runs/b.json is an input"),
+        (("runs/*.json", "-o", "runs/b.json", "--force"), 2, "runs/b.json is an input"),
     ],
 )
 def test_refused(
     arguments: tuple[str, ...], code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    for name in ("a.json", "b.json", "c.json"):
+        (tmp_path / "runs" / name).write_text('{"schema": "diagnosis/1"}')
     assert main(["history", *arguments]) == code
     assert said in capsys.readouterr().err
 

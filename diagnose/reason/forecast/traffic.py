@@ -60,15 +60,16 @@ def taken_over(library: str, context: Context) -> TakenOver | None:
     book = context.rulebook.platforms
     named, known = context.values.get("platform"), book.exchange_libraries[library]
     platform = book.platforms.get(named) if isinstance(named, str) else None
-    if platform is None or not platform.nvlink_domain or not platform.nvlink_gb_per_s:
+    domain = context.values.get("nvlink_domain")
+    if platform is None or not isinstance(domain, int) or not domain or not platform.nvlink_gb_per_s:
         return None
-    return _pushed(known, platform, context) if known.port is None else _tokens(known, platform, context)
+    return _pushed(known, platform, domain, context) if known.port is None else _tokens(known, platform, domain, context)
 
 
-def _pushed(known: ExchangeLibrary, platform: Platform, context: Context) -> TakenOver | None:
+def _pushed(known: ExchangeLibrary, platform: Platform, domain: int, context: Context) -> TakenOver | None:
     """Gathered and scattered tensors between tensor-parallel ranks: of each the share that the others have moves over NVLink."""
     ranks, row, took = _whole(context, "tensor_model_parallel_size"), _row_bytes(context), context.values.get("tensor_parallel_typical_ns")
-    domain, link = platform.nvlink_domain or 0, platform.nvlink_gb_per_s or 0.0
+    link = platform.nvlink_gb_per_s or 0.0
     if not ranks or not 1 < ranks <= domain or not isinstance(took, int) or not took or row is None:
         return None
     reached = row * (ranks - 1) / took  # a rank's own tokens are row; each of the others has as many
@@ -79,11 +80,11 @@ def _pushed(known: ExchangeLibrary, platform: Platform, context: Context) -> Tak
     return TakenOver(by=(best, likely, worst), how=told)
 
 
-def _tokens(known: ExchangeLibrary, platform: Platform, context: Context) -> TakenOver | None:
+def _tokens(known: ExchangeLibrary, platform: Platform, domain: int, context: Context) -> TakenOver | None:
     """Tokens on their way to experts and back."""
     ranks, experts = (_whole(context, name) for name in ("expert_model_parallel_size", "moe_router_topk"))
     row, took = _row_bytes(context), context.values.get("expert_exchange_typical_ns")
-    domain, nvlink = platform.nvlink_domain or 0, platform.nvlink_gb_per_s or 0.0
+    nvlink = platform.nvlink_gb_per_s or 0.0
     if not ranks or not experts or ranks == 1 or not isinstance(took, int) or not took or row is None:
         return None
     if (_whole(context, "expert_tensor_parallel_size") or 1) > 1:
