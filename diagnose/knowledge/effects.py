@@ -52,6 +52,8 @@ SELECT_COLUMNS: Mapping[str, pl.DataType] = {
     "awaited": pl.Boolean(),  # the host waits for it before it goes on
     "after": pl.String(),  # bucket of the operation before it on its stream that shows the part of a layer (PARTS)
     "before": pl.String(),  # the same of the one after it
+    "behind": pl.String(),  # bucket of the nearest earlier operation on any stream that is of PARTS and no packing of the exchange,
+    "ahead": pl.String(),  # and of the nearest later one: what stands around a permutation
     "us": pl.Float64(),  # how long it took, in µs
 }
 

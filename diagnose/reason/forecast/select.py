@@ -31,7 +31,10 @@ def described(graph: Graph, wanted: Collection[str]) -> pl.DataFrame:
         awaited = graph.edges.filter(pl.col("kind") == "awaited")["src"].unique()
         told = told.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).is_in(awaited.implode()).alias("awaited"))
     part = pl.when(pl.col("bucket").is_in(PARTS) & (pl.col("kind") == "op")).then("bucket")
+    around = pl.when(pl.col("role") != "packing").then(part)
     told = told.with_columns(
+        around.forward_fill().shift(1).alias("behind"),
+        around.backward_fill().shift(-1).alias("ahead"),
         part.forward_fill().shift(1).over("lane").alias("after"),
         part.backward_fill().shift(-1).over("lane").alias("before"),
         (pl.col("duration") / 1000).alias("us"),

@@ -8,6 +8,7 @@ import pytest
 
 from diagnose.reason.forecast.changes import ENDS, Change, changed, launch_limit, touches
 from diagnose.reason.forecast.select import selected
+from tests.builders.cases import for_each
 from tests.builders.facts import BOOK
 from tests.builders.graphs import small_graph, step_length, times
 
@@ -147,13 +148,57 @@ def test_a_slow_host_launches_graphs_more_slowly_too() -> None:
     assert step_length(changed(small_graph(SHORT, WAITS), [fast], "likely")) == 33
 
 
+def scopes(fix: str) -> list[str]:
+    """What the graphs of a fix hold: under any dispatcher but all-to-all, and under that."""
+    return [one.graph for one in BOOK.fixes[fix].effect if one.graph is not None]
+
+
 def test_a_scoped_graph_takes_what_no_range_covers_too() -> None:
     # top_k has no phase, as kernels have that no range covers: it is in the router's graph all the same, and the norm before the router.
-    (scope,) = (one.graph for one in BOOK.fixes["HOST-01"].effect if one.graph is not None)
     parts = {"gemm": {"bucket": "norm"}, "top_k": {"phase": None}}
     nodes = [(name, {**told, **parts.get(name, {})}) for name, told in SHORT]
-    after = changed(small_graph(nodes, WAITS), [change("graph", scope, host_ns=(6, 8, 20), gap_ns=(1, 1, 1))], "likely")
-    assert step_length(after) == 33
+    for scope in scopes("HOST-01"):
+        after = changed(small_graph(nodes, WAITS), [change("graph", scope, host_ns=(6, 8, 20), gap_ns=(1, 1, 1))], "likely")
+        assert step_length(after) == 33
+
+
+@for_each("fix", "HOST-01", "HOST-15")
+def test_a_graph_of_the_preprocessing_holds_the_permutation_before_an_all_to_all(fix: str) -> None:
+    # Megatron's dispatch_preprocess: out, tokens are permuted behind the router and then sent; what sorts them where they arrive, and the
+    # way back, lie outside. Backward, the gradient of that permutation stands between the exchange and the router.
+    def op(bucket: str, role: str, phase: str, lane: int = 10) -> dict[str, Any]:
+        return {"bucket": bucket, "role": role, "phase": phase, "lane": lane, "duration": 1}
+
+    nodes = [
+        ("router", op("router", "compute", "forward")),
+        ("row map", op("dispatch", "packing", "forward")),
+        ("permute", op("dispatch", "packing", "forward")),
+        ("out", op("dispatch", "transport", "forward", lane=20)),
+        ("sort chunks", op("dispatch", "packing", "forward")),
+        ("experts", op("expert_gemm", "compute", "forward")),
+        ("unsort chunks", op("dispatch", "packing", "forward")),
+        ("back", op("dispatch", "transport", "forward", lane=20)),
+        ("unpermute", op("dispatch", "packing", "forward")),
+        ("attention", op("attention", "compute", "forward")),
+        ("experts' gradient", op("expert_gemm", "compute", "backward")),
+        ("chunks' gradient", op("dispatch", "packing", "backward")),
+        ("gradients back", op("dispatch", "transport", "backward", lane=20)),
+        ("permutation's gradient", op("dispatch", "packing", "backward")),
+        ("router's gradient", op("router", "compute", "backward")),
+    ]
+    graph = small_graph(nodes, [])
+    held = [{name for (name, _), taken in zip(nodes, selected(graph, scope), strict=True) if taken} for scope in scopes(fix)]
+    assert held[1] - held[0] == {"row map", "permute", "permutation's gradient"}
+    assert held[0] <= held[1]
+
+
+@for_each("fix", "HOST-01", "HOST-15")
+def test_which_graph_it_is_follows_from_the_dispatcher(fix: str) -> None:
+    conditions = [one.only for one in BOOK.fixes[fix].effect if one.graph is not None]
+    assert conditions == [
+        "COALESCE(job_moe_token_dispatcher_type <> 'alltoall', TRUE)",
+        "COALESCE(job_moe_token_dispatcher_type = 'alltoall', FALSE)",
+    ]
 
 
 def test_no_graph_spans_a_call_that_waits_for_the_device() -> None:
