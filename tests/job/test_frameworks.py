@@ -190,6 +190,19 @@ def test_arguments_of_the_trainer_with_what_lies_around_them(command: str, tmp_p
     assert [note.endswith("what it sets is not known") for note in lost] == [True] * ("gone" in (tmp_path / "run.sh").read_text())
 
 
+@for_each(
+    "arguments, noted",
+    ("--training.seq_len=4 $MORE", True),
+    ("--training.seq_len 4 $MORE", True),
+    ("$MORE --training.seq_len 4", True),
+    ("--training.seq_len=$LENGTH", False),
+    ("--training.seq_len $LENGTH", False),
+)
+def test_what_may_hold_more_overrides_of_torchtitan_is_told(arguments: str, noted: bool) -> None:
+    job = parse_job(f"MODULE=small CONFIG=small ./run_train.sh --parallelism.tensor_parallel_degree 2 {arguments}\n")
+    assert any("may hold more overrides" in note for note in job.notes) == noted
+
+
 @for_each("version", 1, 2)
 def test_the_version_of_fsdp_is_the_trainers_whatever_the_launcher_says(version: int, tmp_path: Path) -> None:
     launch = f"distributed_type: FSDP\nfsdp_config: {{fsdp_version: {version}, fsdp_activation_checkpointing: true}}\nnum_processes: 8\n"

@@ -300,6 +300,10 @@ def test_an_experiment_of_primus_lies_on_the_model_that_it_names(tmp_path: Path)
     assert job.settings["seq_length"].line == 7
     assert (job.settings["num_layers"].line, job.settings["num_layers"].place) == (None, "line 3 of small.yaml")
     assert any("pre_trainer.yaml" in note for note in job.notes)
+    fallbacks = parse_job(
+        PRIMUS + "      bf16: ${BF16:False}\n      overlap_grad_reduce: ${OVERLAP:true}\n      mtp_num_layers: ${MTP:null}\n"
+    )
+    assert [fallbacks.get(name) for name in ("bf16", "overlap_grad_reduce", "mtp_num_layers")] == [False, True, None]
     profiled = parse_job(PRIMUS + "      profile: true\n      use_nsys_profiler: false\n")
     assert profiled.get("use_nsys_profiler") is True, "a profile that one name turns on is on"
     titan = parse_job(

@@ -180,6 +180,18 @@ def test_a_function_is_read_where_it_is_called() -> None:
     assert [(run.tokens[0].text, run.conditional) for run in script.runs] == [("trap", False), ("torchrun", False)]
 
 
+@for_each(
+    "command, read",
+    ('ssh node1 "torchrun train.py"', True),
+    ("ssh node1 torchrun", False),
+    ('ssh "a node" hostname', False),
+    ('ssh "torchrun train.py"', False),
+)
+def test_what_ssh_is_told_in_one_text_is_read(command: str, read: bool) -> None:
+    script = read_script(f"{command}\n")
+    assert any(run.tokens[0].text == "torchrun" for run in script.runs) == read
+
+
 def test_a_command_behind_a_condition_that_is_not_known_stands_under_none() -> None:
     script = read_script('if [ "$RANK" -gt 0 ]; then srun first.py; fi\nsrun second.py\n')
     assert [(run.tokens[1].text, run.conditional) for run in script.runs if run.tokens[0].text == "srun"] == [

@@ -97,6 +97,10 @@ def test_a_failed_export_is_told_in_nsys_own_words_without_paths(tmp_path: Path,
         nsys_report.resolve(report(tmp_path), nsys=nsys, workdir=work)
     assert caught.value.what == "nsys 2024.2.3.38 could not export my run.nsys-rep: Exportation error: Cannot read from stream …."
     assert "alice" not in str(caught.value)
+    plain = report(tmp_path).rename(tmp_path / "run.nsys-rep")
+    nsys = program(tmp_path, 'echo "Error: $6 is damaged."; exit 1\n')
+    with pytest.raises(InputError, match=r"could not export run\.nsys-rep: Error: run\.nsys-rep is damaged\."):
+        nsys_report.resolve(plain, nsys=nsys, workdir=work)
 
 
 def test_a_report_of_a_newer_nsys_is_recognised(tmp_path: Path, work: Path) -> None:
