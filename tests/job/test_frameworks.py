@@ -193,6 +193,7 @@ def test_arguments_of_the_trainer_with_what_lies_around_them(command: str, tmp_p
 @for_each(
     "arguments, noted",
     ("--training.seq_len=4 $MORE", True),
+    ("--module=small $MORE", True),
     ("--training.seq_len 4 $MORE", True),
     ("$MORE --training.seq_len 4", True),
     ("--training.seq_len=$LENGTH", False),

@@ -132,13 +132,14 @@ def _arguments(tokens: Sequence[Token]) -> tuple[dict[str, Token], list[Leaf], l
             found[key] = Leaf(key=key, shown=token.text, value=policy[1].replace("-", "_"), line=token.line, place=f"line {token.line}")
     for option, values in by_flag(tokens, lambda token: token.text.startswith("--")):
         if option is None:
-            notes += [f"line {one.line}: {one.unresolved} may hold more overrides" for one in values if one.unresolved and one.several]
+            unknown = [one for one in values if one.unresolved and (one.several or found or named)]  # behind an override with its value
+            notes += [f"line {one.line}: {one.unresolved} may hold more overrides" for one in unknown]
             continue
         name, equals, inline = option.text.partition("=")
         key = name.removeprefix("--").replace("-", "_")
         key, off = re.subn(r"(^|\.)no_(?=\w+$)", r"\1", key)  # --compile.no-enable
         word = dataclasses.replace(option, text=inline) if equals else values[0] if values else None
-        notes += [f"line {one.line}: {one.unresolved} may hold more overrides" for one in values[0 if equals else 1 :] if one.unresolved]
+        notes += [f"line {one.line}: {one.unresolved} may hold more overrides" for one in values[1:] if one.unresolved]
         if key in ("module", "config", "job.config_file", "config_file", "model.name") and word is not None:
             named[key] = word
         if key in ("module", "config", "job.config_file", "config_file"):
