@@ -157,6 +157,8 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     else:
         search, seen = _from_gate(search, here)
         order, work = _order(search, command, here)
+        read = tuple(Path(entry.item) for entry in order.entries) if search.traces is not None else ()
+        check_outputs(output, inputs=read, kind="bisection", effect="Nothing was run.")
         experiment = _experiment(search, measuring, command, order)
         folder = SearchFolder(state or session.folder_for(experiment, base))
         if not search.resume:

@@ -61,7 +61,7 @@ def history(runs: tuple[str, ...], series: Series, job: JobFile, measuring: Meas
 
     rules = load_comparison_rules(measuring.rules)
     name = series.baseline or (Path(runs[0]).name if len(runs) == 1 and Path(runs[0]).is_dir() else "the runs")
-    captured, order = _stored(series, rules) if series.baseline is not None else _captured(runs, job, measuring, quiet=output.quiet)
+    captured, order = _stored(series, rules) if series.baseline is not None else _captured(runs, job, measuring, output)
     first = next((one.document for one in captured if one.document is not None), None)
     tool = Tool(name="diagnose", version=__version__, rules_sha256="" if first is None else first.tool.rules_sha256)
     document = made(captured, metric=series.metric, rules=rules, numbers=load_numbers(), tool=tool, name=name, order=order)
@@ -94,8 +94,8 @@ def _stored(series: Series, rules: ComparisonRules) -> tuple[list[Captured], str
     return captured, "By the dates with which they were stored."
 
 
-def _captured(inputs: Sequence[str], job: JobFile, measuring: Measuring, *, quiet: bool) -> tuple[list[Captured], str]:
-    """Runs that were named, measured in one go. Raises InputError."""
+def _captured(inputs: Sequence[str], job: JobFile, measuring: Measuring, output: Output) -> tuple[list[Captured], str]:
+    """Runs that were named, measured in one go. Raises InputError, and UsageError where an output is one of them."""
     from diagnose.bisect import candidates, trial  # noqa: PLC0415
     from diagnose.bisect.history import Captured  # noqa: PLC0415
     from diagnose.load.readers import start_of  # noqa: PLC0415
@@ -104,9 +104,10 @@ def _captured(inputs: Sequence[str], job: JobFile, measuring: Measuring, *, quie
     here = Path.cwd()
     order = candidates.runs(inputs, here)
     paths = [Path(entry.item) for entry in order.entries]
+    check_outputs(output, inputs=tuple(paths), kind="history")
     unsaved = [[path] for path in paths if not trial.is_saved([path])]
     found = []
-    with closing(diagnose_each(unsaved, **measuring.arguments(job), notice=None if quiet else say)) as stream:
+    with closing(diagnose_each(unsaved, **measuring.arguments(job), notice=None if output.quiet else say)) as stream:
         for entry, path in zip(order.entries, paths, strict=True):
             start = start_of(path)
             told = None if start is None else f"{datetime.fromtimestamp(start / 1e9, UTC):%Y-%m-%dT%H:%M:%SZ}"
@@ -117,7 +118,7 @@ def _captured(inputs: Sequence[str], job: JobFile, measuring: Measuring, *, quie
                 document, problem = (None, str(outcome)) if isinstance(outcome, DiagnoseError) else (outcome, "")
             except trial.UnusableError as fault:
                 document, problem = None, str(fault)
-            if problem and not quiet:
+            if problem and not output.quiet:
                 say(f"{entry.label}: {problem}")
             found.append(Captured(label=entry.label, document=document, date=date, commit=commit, problem=problem))
     return found, order.how
