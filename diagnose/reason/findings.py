@@ -281,13 +281,24 @@ class FixReader(Struct, frozen=True, kw_only=True):
         now = self.context.job.get(spec.setting) if self.context.job is not None and spec.setting is not None else None
         return Change(
             framework=spec.framework,
-            key=spec.key,
+            key=spec.key if self.context.job is None else _key_held(self.context.job, spec),
             from_=shown(now),
             to=to,
             op=spec.op,
             choose=spec.choose and number is None,
             how="" if spec.value is None or number is None else self.context.how(spec.value),
         )
+
+
+def _key_held(job: Job, spec: ChangeSpec) -> str:
+    """The key under which a change is written: where the job file says the setting by another one, in the same words, that one."""
+    held = job.settings.get(spec.setting or "")
+    if held is None or held.source != "read" or spec.op != "set" or spec.framework != job.table.formats[job.format].framework:
+        return spec.key
+    known = job.table.specs[held.name]
+    words = known.values_in(spec.framework, spec.key)
+    alike = [key for key in known.keys_in(spec.framework) if known.values_in(spec.framework, key) == words]
+    return held.key if held.key in (*alike, *([held.name] if words is None else [])) else spec.key
 
 
 def shown(value: object) -> str | None:

@@ -444,6 +444,26 @@ def test_a_smaller_micro_batch_keeps_the_global_batch_of_a_trainer_that_does_not
     assert {change.key: change.to for change in found.changes} == {"per_device_train_batch_size": "1", "gradient_accumulation_steps": "2"}
 
 
+@for_each(
+    "text, fix, expected",
+    (
+        "base_model: x\nmicro_batch_size: 1\ngradient_accumulation_steps: 4\nsequence_len: 4096\n",
+        "HOST-05",
+        ("micro_batch_size", "1", "2"),
+    ),  # Axolotl
+    ('{"output_dir": "o", "learning_rate": 1e-4, "per_gpu_train_batch_size": 2}', "MEM-12", ("per_gpu_train_batch_size", "2", "1")),
+    ('{"output_dir": "o", "learning_rate": 1e-4, "per_device_train_batch_size": 2}', "MEM-12", ("per_device_train_batch_size", "2", "1")),
+    (
+        "[training]\nbatch_size = 2\n[parallelism]\ntensor_parallel_degree = 1\n",
+        "MEM-12",
+        ("training.batch_size", "2", "1"),
+    ),  # torchtitan, 2024
+)
+def test_a_change_names_the_key_that_the_job_file_has_as_patch_writes_it(text: str, fix: str, expected: tuple[str, str, str]) -> None:
+    found = FixReader(context=make_context(H100, parse_job(text), BOOK)).fix(BOOK.fixes[fix])
+    assert expected in [(change.key, change.from_, change.to) for change in found.changes]
+
+
 def test_patch_writes_json_of_deepspeed_in_its_own_words() -> None:
     text = '{\n  "train_micro_batch_size_per_gpu": 2,\n  "zero_optimization": {\n    "stage": 0,\n    "overlap_comm": false\n  },\n  "bf16": {"enabled": true}\n}\n'
     done = Patcher(book=BOOK, tool=TOOL).patch(text, "ds.json", [Wanted(fixes=(name,)) for name in ("MEM-04", "COM-10", "MEM-06")])
