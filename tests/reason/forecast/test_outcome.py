@@ -482,6 +482,42 @@ def test_what_stands_on_the_command_line(free: Free, select: str, by: object, co
 
 
 @pytest.mark.parametrize(
+    ("here", "there", "scaled"),
+    [
+        ("h100", "H200", {"memory bandwidth": 3.35 / 4.8}),
+        ("h100", "h800", {"NVLink bandwidth": 450 / 200}),
+        ("gb200", "b200", {"dense bf16 peak": 2500 / 2250}),
+    ],
+)
+def test_another_gpu_scales_by_what_it_has_more_of_or_less(
+    here: str, there: str, scaled: dict[str, float], context: Context, rules: ForecastRules
+) -> None:
+    asked = free_questions(Free(gpu=there), replace(context, values={**context.values, "platform": here}), rules)
+    (change,) = asked[0].changes
+    ((what, by),) = scaled.items()
+    selects = {"memory bandwidth": rules.gpu.memory, "NVLink bandwidth": rules.gpu.link, "dense bf16 peak": rules.gpu.products}
+    assert (change.transformation, change.select, change.basis) == ("scale", selects[what], "assumed")
+    assert change.by == tuple(sorted((by, (by + 1) / 2, 1.0)))
+    assert what in change.why
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "said"),
+    [
+        (None, "h200", "It is not known which GPU the trace ran on."),
+        ("h100", "b200", "From hopper to blackwell kernels are others, and peaks tell little of them."),
+        ("h100", "gh200", "Not known of both GPUs: memory bandwidth, NVLink bandwidth."),
+        ("h100", "h100", "Peak, memory bandwidth and link are the same: nothing here would change."),
+    ],
+)
+def test_another_gpu_of_which_too_little_is_known_is_refused(
+    here: str | None, there: str, said: str, context: Context, rules: ForecastRules
+) -> None:
+    (asked,) = free_questions(Free(gpu=there), replace(context, values={**context.values, "platform": here}), rules)
+    assert (asked.refused, asked.changes) == (said, ())
+
+
+@pytest.mark.parametrize(
     ("free", "said"),
     [
         (Free(remove=("comunication",)), "Did you mean communication?"),
