@@ -460,6 +460,23 @@ def test_a_gate_that_is_met_says_what_noise_leaves_possible() -> None:
     assert found.gate.sentence.startswith("The gate is met: +4.5 % is within the 5.0 % that the gate allows, though noise leaves +7.")
 
 
+@for_each(
+    "new, met, sentence",
+    (50_000, False, "The gate is not met: the metric is nought in base, and any growth is beyond it."),
+    (0, True, "The gate is met: the metric did not get worse."),
+)
+def test_a_gate_on_what_base_has_nothing_of(new: int, met: bool, sentence: str) -> None:
+    found = run(
+        document(({"attention": 1_000_000},) * 6),
+        document(({"attention": 1_000_000, "norm": new},) * 6),
+        metric="bucket:norm",
+        max_regression=0.03,
+    )
+    assert found.effect.relative is None
+    assert found.gate is not None
+    assert (found.gate.met, found.gate.sentence) == (met, sentence)
+
+
 def test_an_older_document_is_compared_as_far_as_it_goes_and_other_rules_are_said() -> None:
     old = structs.replace(document(BOTH), split=(), kernels=(), environment=())
     found = run(old, document(WORSE, kernels=[kernel("a", 1, 5)]))
