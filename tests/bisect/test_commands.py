@@ -118,6 +118,17 @@ def test_the_sentence_of_several_steps_names_each() -> None:
     ((100.0, 100.1, 100.2, 100.1, 100.0, 100.2), None, "The two ends are alike: the level of step time differs by 0.0 %"),
     ((100.0, 110.0), None, "The ends are likely to differ, but not beyond doubt: step time differs by +10.0 %"),
     ((100.0, 101.0), None, "Whether the ends differ is open: step time differs by +1.0 %"),
+    (
+        tuple(1e8 * (1 + 0.015 * place) for place in range(16)),
+        None,
+        "Step time creeps from 100.000 ms to 122.500 ms (+22.5 %), little by little over all traces",
+    ),
+    (
+        (*(1e8 + 2e5 * (-1) ** place for place in range(8)), 1.3e8),
+        None,
+        "The ends differ by +30.0 % (95 % interval +28.4 % to +31.6 %), but where step time changed is open: only single captures stand apart "
+        "(n8), and one capture can't tell a change from a mishap.",
+    ),
 )
 def test_what_is_said_of_ends_that_do_not_surely_differ(values: Sequence[float], limit: float | None, begins: str) -> None:
     taken = [Measurement(place, value, 0.0) for place, value in enumerate(values)]
@@ -129,7 +140,7 @@ def test_what_is_said_of_ends_that_do_not_surely_differ(values: Sequence[float],
     for window in ("step", "iteration"):  # the latter where nothing trains
         told = structs.replace(no_value(0, 0, "failed", ""), unit="ns", window=window)
         said = _sentence(cast("Header", header), state, answer, "cannot_tell", (), told, ())
-        assert said.startswith(begins.replace("step time", f"{window} time"))
+        assert said.startswith(begins.replace("step time", f"{window} time").replace("Step time", f"{window.capitalize()} time"))
 
 
 @for_each("base, new, told", (10e6, 10.5e6, "+5.0 %"), (10e6, 9.8e6, "-2.0 %"))
