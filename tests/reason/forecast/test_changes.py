@@ -265,6 +265,7 @@ RING = (
 )
 # The same exchange on the stream of the products themselves.
 IN_LINE = ([(name, {**told, "lane": 10}) for name, told in RING[0]], chain("c1", "x1", "c2", "x2", "c3"))
+LATER = (IN_LINE[0], [(source, target, kind, 2) for source, target, kind, _ in IN_LINE[1]])
 
 
 # Exchange that feeds a product, g 0..60, p1 60..160; one that a product feeds, p2 160..200, r 200..280; then n 280..290.
@@ -326,6 +327,8 @@ IN_PIECES = change("detach", "comm = 'tensor'", beside="bucket = 'dense_gemm'", 
             id="one ahead, where nothing tells who reads it",
         ),
         pytest.param(IN_LINE, change("detach", "role = 'transport'"), (30, 36, 42), id="the same on the stream of the products"),
+        # 2 more between each and the one before it on its stream: as it was 50. Low: c3 24..34. Likely: x2 24..30, c3 30..40.
+        pytest.param(LATER, change("detach", "role = 'transport'"), (34, 40, 50), id="with what passes between two operations of a stream"),
     ],
 )
 def test_detached_operations_leave_the_stream_that_waits_for_them(graph: Any, change_: Change, lengths: tuple[int, int, int]) -> None:
