@@ -244,6 +244,14 @@ def test_for_a_finding_the_next_fix_is_taken() -> None:
     assert [(one.id, one.for_finding) for one in done.report.applied] == [("HOST-03", "some-finding")]
 
 
+@for_each("dtype, left", ("fp32", []), ("bf16", ["model.moe_router_dtype"]), (None, ["model.moe_router_dtype"]))
+def test_for_a_finding_what_changes_numerics_is_left_to_a_person_unless_the_job_has_it(dtype: str | None, left: list[str]) -> None:
+    text = BRIDGE.replace("model:\n", f"model:\n  moe_router_dtype: {dtype}\n", 1) if dtype else BRIDGE
+    done = Patcher(book=BOOK, tool=TOOL, facts=H100).patch(text, "job.yaml", [Wanted(fixes=("COM-02",), finding="some-finding")])
+    assert [one.id for one in done.report.applied] == ["COM-02"]
+    assert [row.key for row in done.report.left_to_you] == left
+
+
 def test_what_a_person_has_to_do_is_left_and_a_fix_that_is_on_changes_nothing() -> None:
     done = patched(BRIDGE, "HOST-04")
     assert done.text == BRIDGE
