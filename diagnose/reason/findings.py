@@ -291,9 +291,12 @@ class FixReader(Struct, frozen=True, kw_only=True):
 
 
 def _key_held(job: Job, spec: ChangeSpec) -> str:
-    """The key under which a change is written: where the job file says the setting by another one, in the same words, that one."""
-    held = job.settings.get(spec.setting or "")
-    if held is None or held.source != "read" or spec.op != "set" or spec.framework != job.table.formats[job.format].framework:
+    """The key under which a change is written: where the job file says the setting by another one, in the same words, that one.
+
+    A framework that saves its whole configuration has every key of the setting in the file.
+    """
+    held, own = job.settings.get(spec.setting or ""), job.table.formats[job.format].framework
+    if held is None or held.source != "read" or spec.op != "set" or spec.framework != own or job.table.formats[own].whole:
         return spec.key
     known = job.table.specs[held.name]
     words = known.values_in(spec.framework, spec.key)
