@@ -194,18 +194,18 @@ class Line(Struct, frozen=True, kw_only=True):
 
 def line_of(ops: pl.DataFrame, case: pl.Series, facts: pl.DataFrame, buckets: Buckets) -> Line:
     """The operations along each stream, in order of start."""
-    lanes = ops.select("rank", "device", "stream").unique().sort("rank", "device", "stream").with_row_index("lane")
-    places = lanes.with_columns(pl.struct("rank", "device").rank("dense").alias("place")).select("lane", "place")
-    rows = (
+    grouped = (
         ops.lazy()
         .select("rank", "device", "stream", "start", case.alias("case"))
         .with_row_index("row")
-        .join(lanes.lazy(), on=["rank", "device", "stream"], how="left", nulls_equal=True, maintain_order="left")
-        .select("row", "lane", "start", "case")
+        .group_by("rank", "device", "stream")
+        .agg("row", "start", "case")  # in the order of ops
+        .sort("rank", "device", "stream")
+        .with_row_index("lane")
         .collect()
-        .sort("lane", maintain_order=True)
-        .with_row_index("at")
     )
+    places = grouped.select("lane", pl.struct("rank", "device").rank("dense").alias("place"))
+    rows = grouped.explode("row", "start", "case").select("row", "lane", "start", "case").with_row_index("at")
     first = (rows["lane"] != rows["lane"].shift(1)).fill_null(value=True)
     signs = facts["sign"].gather(rows["case"])
     known = rows.with_columns(first.alias("first"), signs, pl.lit(0, dtype=pl.UInt16).alias("choice"))
