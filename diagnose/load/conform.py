@@ -134,8 +134,10 @@ def _none(frame: pl.DataFrame) -> pl.Series:
 def _repeated(frame: pl.DataFrame) -> pl.Series:
     """Numbers of the rows that last and are equal in every column to one before them. What takes no time may be there twice."""
     start = frame["start"]
-    again = start == start.shift(1)
-    shared = (again | again.shift(-1)).fill_null(value=False) if start.is_sorted() else start.is_duplicated()
+    ordered = start.is_sorted()
+    in_order = start if ordered else start.sort()  # a quarter of what hashing them all takes
+    again = in_order == in_order.shift(1)
+    shared = (again | again.shift(-1)).fill_null(value=False) if ordered else start.is_in(in_order.filter(again).unique().implode())
     alike = (shared & (frame["end"] > start)).arg_true()
     return alike.filter(~frame[alike].select(pl.struct(pl.all()).is_first_distinct()).to_series())
 

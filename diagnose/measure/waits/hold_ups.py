@@ -22,6 +22,9 @@ _PASSES = {"forward": 0, "backward": 1, "recompute": 1}
 LAYER_KERNELS = 4  # this project's choice: fewer kernels that compute are no layer
 UNUSUAL = 20  # this project's choice: a pause is that many times as long as the median launch of compute is late
 LENGTH = pl.col("end") - pl.col("start")
+# A gap, told by its window (index) and the operation that ends it (op, null at a window's end), as one number: joining and grouping by it
+# takes a quarter of the time that two columns take, one of them with nulls.
+GAP = pl.col("index").cast(pl.Int64) * (1 << 32) + pl.col("op").cast(pl.Int64).fill_null((1 << 32) - 1)
 
 
 def pauses(pieces: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:

@@ -21,7 +21,7 @@ import polars as pl
 
 from diagnose.measure.host import POLL_REACH_NS, HostActivity
 from diagnose.measure.memory import Recompute
-from diagnose.measure.waits.hold_ups import HOST_WORK
+from diagnose.measure.waits.hold_ups import GAP, HOST_WORK
 from diagnose.measure.waits.stalls import HOST_CAUSES, Stalls
 from diagnose.model.intervals import length_until, merge
 
@@ -63,9 +63,8 @@ def recompute_restart(
     pieces, is_late = found.pieces.sort("start"), pl.col("cause").is_in(["host_sync", *HOST_WORK]) & ~again
     late = pieces.filter(is_late)
     follows = is_late.shift(1, fill_value=False) & (pl.col("start") == pl.col("end").shift(1))
-    claimed, launched = repeated.per_window["ns"], _launching(work.with_columns(again.alias("again")))
-    share = 0.0
-    if claimed.sum() and not late.is_empty() and not launched.is_empty():
+    claimed, share, marked = repeated.per_window["ns"], 0.0, work.with_columns(again.alias("again"))
+    if claimed.sum() and not late.is_empty() and not (launched := _launching(marked)).is_empty():
         own = _line(inside, late["op"], pieces.filter(follows)["producer"])
         line, held = (frame.filter(~_within(frame[moment], launched)) for frame, moment in ((own, "issued"), (_holds(work, host), "end")))
         holds = pl.concat([held.with_columns(pl.lit(value=False).alias("free")), launched.with_columns(pl.lit(value=True).alias("free"))])
@@ -110,9 +109,9 @@ def _gone(found: Stalls, work: pl.DataFrame) -> pl.DataFrame:
     """What would be gone without transport, at most: disjoint pieces (start, end) by start."""
     transport = (work["role"].gather(found.pieces["producer"]) == "transport").fill_null(value=False)
     held = transport.alias("held") | found.pieces["cause"].is_in(list(HOST_CAUSES))
-    gaps = found.pieces.filter(held).select("index", "op").unique()
-    pieces = found.pieces.select("index", "op", "start", "end").join(gaps, on=["index", "op"], how="semi", nulls_equal=True)
-    return pieces.select("start", "end").sort("start")
+    pieces = found.pieces.select(GAP.alias("gap"), "start", "end")
+    gaps = pieces["gap"].filter(found.pieces.select(held).to_series()).unique()
+    return pieces.filter(pl.col("gap").is_in(gaps.implode())).select("start", "end").sort("start")
 
 
 def _holds(work: pl.DataFrame, host: HostActivity) -> pl.DataFrame:

@@ -29,7 +29,7 @@ from msgspec import Struct
 from diagnose.measure.host import ALLOCATOR, FIRST_USE, GC, LOADING, MESSAGES, RECOMPILING, SYNC, WAITING, HostActivity
 from diagnose.measure.steps import per_window
 from diagnose.measure.waits.dependencies import Dependencies, StreamWaits, latest_producers, prepare
-from diagnose.measure.waits.hold_ups import HOST_WORK, host_work, restarts
+from diagnose.measure.waits.hold_ups import GAP, HOST_WORK, host_work, restarts
 from diagnose.model.intervals import merge, overlaps, uncovered
 
 MAX_CHAIN = 64  # producers that one gap is followed through
@@ -438,6 +438,7 @@ def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds:
         blocks.alias("blocks"),
         times["start"].gather(producer).alias("began"),
         times["issued"].gather(producer).alias("issued"),
+        GAP.alias("gap"),
     )
     # at the end of a capture no launch of compute is left that a hold-up could have delayed
     through_host = pl.col("through_host") & (roles.gather(pieces["op"]) == "compute").fill_null(value=False)
@@ -458,15 +459,20 @@ def _handovers(pieces: pl.DataFrame, beside: pl.DataFrame) -> pl.DataFrame:
 
     What is handed over by transport comes after it: time beside (other) transport counts for itself.
     """
-    gap = ["index", "op"]
     behind = (
-        pieces.filter(pl.any_horizontal("transport", "host_copy", "host")).group_by(gap).agg(pl.col("transport", "host_copy", "host").any())
+        pieces.filter(pl.any_horizontal("transport", "host_copy", "host"))
+        .group_by("gap")
+        .agg(pl.col("index").first(), pl.col("transport", "host_copy", "host").any())
     )
-    known = pl.col("op").is_in(behind["op"].implode(), nulls_equal=True)  # in most gaps nothing else is to be counted
-    waited = pieces.filter((pl.col("cause") == "dependency_stalled") & known).group_by(gap).agg(pl.col("ns").sum().alias("all"))
+    waited = (
+        pieces.select("gap", "ns", stalled=pl.col("cause") == "dependency_stalled")
+        .filter("stalled", pl.col("gap").is_in(behind["gap"].implode()))  # in most gaps nothing else is to be counted
+        .group_by("gap")
+        .agg(pl.col("ns").sum().alias("all"))
+    )
     by_gap = (
-        waited.join(behind, on=gap, nulls_equal=True)
-        .join(beside.group_by(gap).agg(pl.col("ns").sum().alias("beside")), on=gap, how="left", nulls_equal=True)
+        waited.join(behind, on="gap")
+        .join(beside.group_by(GAP.alias("gap")).agg(pl.col("ns").sum().alias("beside")), on="gap", how="left")
         .with_columns(
             pl.min_horizontal("all", HANDOVER_NS).alias("stalled"),
             pl.min_horizontal(pl.col("all") - pl.col("beside").fill_null(0), HANDOVER_NS).alias("after"),
@@ -485,12 +491,11 @@ def _followers(pieces: pl.DataFrame) -> pl.DataFrame:
     That is as long as the transport had run before the gap began, beside compute, and as long as the host still worked in the gap after it
     had issued them; and no longer than the transport had run when the first of them began, for without it they come no earlier than that.
     """
-    gap = ["index", "op"]
-    moved = pieces.filter("transport").select(gap).unique()
-    pieces = pieces.join(moved, on=gap, how="semi", nulls_equal=True)  # nothing follows transport in any other gap
-    first = pl.when("transport").then("start").min().over(gap)
+    moved = pieces["gap"].filter(pieces["transport"]).unique()
+    pieces = pieces.filter(pl.col("gap").is_in(moved.implode()))  # nothing follows transport in any other gap
+    first = pl.when("transport").then("start").min().over("gap")
     follows = (pl.col("blocks") & ~pl.col("transport") & (pl.col("start") > first)).fill_null(value=False)
-    issued = pl.when("follows").then("issued").min().over(gap)
+    issued = pl.when("follows").then("issued").min().over("gap")
     worked = (
         pl.when(pl.col("cause").is_in([*_HOST, "allocator"]))
         .then((pl.col("end") - pl.max_horizontal("start", "after")).clip(0, None))
@@ -499,8 +504,9 @@ def _followers(pieces: pl.DataFrame) -> pl.DataFrame:
     by_gap = (
         pieces.with_columns(follows.alias("follows"))
         .with_columns(issued.alias("after"))
-        .group_by(gap)
+        .group_by("gap")
         .agg(
+            pl.col("index").first(),
             (pl.col("start").min() - pl.col("began").filter("transport").min()).clip(0, None).fill_null(0).alias("ahead"),
             pl.when(pl.col("after").first().is_not_null()).then(worked.sum()).otherwise(0).alias("beside"),
             pl.col("ns").filter("follows").sum().alias("behind"),
@@ -532,18 +538,22 @@ def _restarts(
     """
     held = (
         pieces.filter(holds)
-        .group_by("index", "op")
+        .group_by("gap")
         .agg(pl.col("end").max().alias("freed"), pl.col("ns").sum().alias("held_ns"), pl.col("began").min())
     )
-    pieces = pieces.filter(pl.col("op").is_in(held["op"].implode()))
+    pieces = pieces.filter(pl.col("gap").is_in(held["gap"].implode()) & pl.col("op").is_not_null())
     if awaited:
-        gaps = pieces.group_by("index", "op").agg(pl.col("start").min().alias("begins"))
-        held = held.join(gaps, on=["index", "op"], how="left", nulls_equal=True).with_columns(
+        gaps = pieces.group_by("gap").agg(pl.col("start").min().alias("begins"))
+        held = held.join(gaps, on="gap", how="left").with_columns(
             pl.min_horizontal("held_ns", (pl.col("begins") - pl.col("began")).clip(0, None)).alias("held_ns")
         )
     if before is not None:
-        earlier = before.group_by("index", "op").agg(pl.col("ns").max().alias("held_ns"))
-        held = held.drop("held_ns").join(earlier, on=["index", "op"], how="inner", nulls_equal=True)
-    after = pieces.filter("host").join(held, on=["index", "op"], how="inner", nulls_equal=True)
-    by_gap = after.filter(pl.col("start") >= pl.col("freed")).group_by("index", "op").agg(pl.col("ns").sum(), pl.col("held_ns").first())
+        earlier = before.group_by(GAP.alias("gap")).agg(pl.col("ns").max().alias("held_ns"))
+        held = held.drop("held_ns").join(earlier, on="gap", how="inner")
+    after = pieces.filter("host").select("index", "gap", "start", "ns").join(held, on="gap", how="inner")
+    by_gap = (
+        after.filter(pl.col("start") >= pl.col("freed"))
+        .group_by("gap")
+        .agg(pl.col("index").first(), pl.col("ns").sum(), pl.col("held_ns").first())
+    )
     return by_gap.group_by("index").agg(pl.min_horizontal("ns", "held_ns").sum().alias(name))
