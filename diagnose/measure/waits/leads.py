@@ -59,12 +59,16 @@ def recompute_restart(
     """By what the host would be late less without the repeated work, beyond what that takes: index, recompute_restart_ns (or null)."""
     if repeated.per_window is None:
         return windows.select("index", pl.lit(None, dtype=pl.Int64).alias("recompute_restart_ns"))
+    claimed = repeated.per_window["ns"]
+    if not claimed.sum():
+        return windows.select("index", (claimed * 0).alias("recompute_restart_ns"))
     again = pl.col("op").is_in(repeated.ops.implode()).fill_null(value=False)
     pieces, is_late = found.pieces.sort("start"), pl.col("cause").is_in(["host_sync", *HOST_WORK]) & ~again
     late = pieces.filter(is_late)
     follows = is_late.shift(1, fill_value=False) & (pl.col("start") == pl.col("end").shift(1))
-    claimed, share, marked = repeated.per_window["ns"], 0.0, work.with_columns(again.alias("again"))
-    if claimed.sum() and not late.is_empty() and not (launched := _launching(marked)).is_empty():
+    launched = _launching(work.with_columns(again.alias("again")))
+    share = 0.0
+    if not late.is_empty() and not launched.is_empty():
         own = _line(inside, late["op"], pieces.filter(follows)["producer"])
         line, held = (frame.filter(~_within(frame[moment], launched)) for frame, moment in ((own, "issued"), (_holds(work, host), "end")))
         holds = pl.concat([held.with_columns(pl.lit(value=False).alias("free")), launched.with_columns(pl.lit(value=True).alias("free"))])

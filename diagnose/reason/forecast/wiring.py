@@ -25,8 +25,11 @@ def numbered(graph: Graph, numbers: pl.Series) -> pl.Series:
 
 def without(edges: pl.DataFrame, dropped: pl.Expr) -> pl.DataFrame:
     """`edges` without `dropped`, but for those of a node that would be left with none: it would stand where it was measured."""
-    marked = edges.with_columns(dropped.fill_null(value=False).alias("dropped"))
-    return marked.filter(~pl.col("dropped") | pl.col("dropped").all().over("dst")).drop("dropped")
+    keeps = edges.select(~dropped.fill_null(value=False)).to_series()
+    if keeps.all():
+        return edges
+    held = edges["dst"].filter(keeps).unique()
+    return edges.filter(keeps | ~edges["dst"].is_in(held.implode()))
 
 
 def at_end(edges: pl.DataFrame, mask: pl.Series, end: Literal["src", "dst"]) -> pl.Series:

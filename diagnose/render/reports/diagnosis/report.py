@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from diagnose.document.device import DeviceBudget
 from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix
 from diagnose.knowledge.templates import capitalised
-from diagnose.reason.patch import place_of
 from diagnose.reason.plan import members, stays
 from diagnose.render import Options, units, words
 from diagnose.render import report as r
@@ -248,6 +247,8 @@ def issues(document: Diagnosis, options: Options) -> IssueList:
 
 
 def _issue(one: Finding, document: Diagnosis, options: Options) -> Issue:
+    from diagnose.reason.patch import place_of  # noqa: PLC0415 - brings the formats of job files, which only lists of issues need
+
     place = place_of(one, document.job, words.job_settings())
     change = f" To change: {place.fix}{f' ({place.key})' if place.key else ''}." if place.fix else ""
     return Issue(
