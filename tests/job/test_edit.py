@@ -32,6 +32,45 @@ def test_of_a_key_that_stands_twice_the_one_that_counts_is_written() -> None:
     assert yaml_edit.drop(text, ("MODEL_ARGS", "--num-layers")) == "MODEL_ARGS:\n"
 
 
+ARGS = "MODEL_ARGS:\n  --num-layers: 4\n"
+BLOCKING = "CUDA_LAUNCH_BLOCKING"
+
+
+@for_each(
+    "text, key, op, value, written",
+    (ARGS, "--no-rope-fusion", "set", True, f"{ARGS}  --no-rope-fusion: true\n"),
+    (f"{ARGS}  --no-rope-fusion: true\n", "--no-rope-fusion", "set", True, f"{ARGS}  --no-rope-fusion: true\n"),
+    (f"{ARGS}  --no-rope-fusion: true\n", "--no-rope-fusion", "set", False, ARGS),  # leaving it out says so
+    (f"{ARGS}  --no-rope-fusion: true\n", "--no-rope-fusion", "unset", None, ARGS),
+    (ARGS, "--no-rope-fusion", "set", False, ARGS),
+    (f"{ARGS}  --overlap-grad-reduce: true\n", "--overlap-grad-reduce", "set", False, ARGS),
+    (f"env_vars:\n  {BLOCKING}: 1\n  OTHER: 2\n", BLOCKING, "unset", None, "env_vars:\n  OTHER: 2\n"),
+    (f"ENV_VARS:\n  {BLOCKING}: 1\n  OTHER: 2\n{ARGS}", BLOCKING, "unset", None, f"ENV_VARS:\n  OTHER: 2\n{ARGS}"),
+    (f"model.num_layers: 4\nenv_vars.{BLOCKING}: 1\n", BLOCKING, "unset", None, "model.num_layers: 4\n"),
+    ("model:\n  num_layers: 4\n", BLOCKING, "unset", None, "model:\n  num_layers: 4\n"),
+    ("model:\n  recompute_method: uniform\n", "model.recompute_method", "unset", None, "model:\n  recompute_method: null\n"),
+    ("model:\n  recompute_method: null\n", "model.recompute_method", "unset", None, "model:\n  recompute_method: null\n"),
+)
+def test_what_turns_a_setting_off_or_takes_it_out(text: str, key: str, op: str, value: object, written: str) -> None:
+    framework = "megatron-lm" if key.startswith("--") else "environment" if key == BLOCKING else "megatron-bridge"
+    setting = {"--no-rope-fusion": "apply_rope_fusion", "--overlap-grad-reduce": "overlap_grad_reduce", BLOCKING: "cuda_launch_blocking"}
+    own = setting.get(key, "recompute_method")
+    assert write(text, Edit(framework=framework, key=key, op=op, value=value, table=load_job_settings(), setting=own)) == written
+
+
+@for_each(
+    "text, written",
+    ("model.num_layers=4\nmodel.seq_length=8\n", "model.num_layers=6\nmodel.seq_length=8\n"),
+    ("+model.num_layers=4 \\\r\n  ++model.num_layers=5\r\n", "+model.num_layers=6 \\\r\n  ++model.num_layers=6\r\n"),
+    ("model.seq_length=8\n", "model.seq_length=8\nmodel.num_layers=6\n"),
+)
+def test_an_override_is_written_where_it_stands_or_added(text: str, written: str) -> None:
+    editor = READERS["overrides"].editor(text)
+    assert editor is not None
+    edit = Edit(framework="megatron-bridge", key="model.num_layers", op="set", value=6, table=load_job_settings(), setting="num_layers")
+    assert editor.write(text, edit, 6) == written
+
+
 DEEPSPEED = """{
 \t"train_micro_batch_size_per_gpu": 2,
 \t"zero_optimization": {
