@@ -99,6 +99,7 @@ def late(
     pattern: Pattern = "always",
     share: float = 0.97,
     status: Status = "measured",
+    longer: int = 9_000_000,
 ) -> Late:
     """A late rank, or a group without a single one."""
     return Late(
@@ -110,7 +111,7 @@ def late(
         wait_ns=wait,
         cause=cause,
         bucket="dense_gemm" if rank is not None else None,
-        longer_ns=9_000_000 if rank is not None else None,
+        longer_ns=longer if rank is not None else None,
         evidence="",
         status=status,
     )

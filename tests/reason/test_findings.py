@@ -216,7 +216,7 @@ def test_even_ranks_have_no_finding() -> None:
 
 @pytest.mark.parametrize(("cause", "rule"), BY_CAUSE.items())
 def test_each_cause_has_its_own_finding_and_no_other(cause: LateCause, rule: str) -> None:
-    found, _ = of_ranks(ranks(late=(late(3, 20_000_000, cause=cause),)))
+    found, _ = of_ranks(ranks(late=(late(3, 20_000_000, cause=cause, longer=20_000_000),)))
     assert set(found) == {rule}
     finding = found[rule]
     assert (finding.bound_ns, finding.severity, finding.status) == (20_000_000, "high", "measured")
@@ -308,7 +308,7 @@ def test_the_pipeline() -> None:
 
 def test_a_bound_is_never_more_than_the_step() -> None:
     """Waiting on two streams at once adds up to more than the step has."""
-    found, _ = of_ranks(ranks(late=(late(3, 130_000_000),)))
+    found, _ = of_ranks(ranks(late=(late(3, 130_000_000, longer=130_000_000),)))
     assert (found["compute-straggler-slow-gpu"].bound_ns, found["compute-straggler-slow-gpu"].speedup_ceiling) == (STEP, None)
 
 

@@ -142,6 +142,29 @@ def test_a_slow_gpu_of_another_rank_is_the_cause_where_no_wall_of_this_rank_is_o
     assert verdict(bounds(little, BOOK), little, BOOK, findings=find(little, job=None, rulebook=BOOK)[0]).cause is None
 
 
+def test_a_slow_gpu_is_the_cause_where_it_costs_the_others_more_than_all_of_its_own_target() -> None:
+    late: dict[str, FactValue] = {
+        "straggler_rank": "0",
+        "straggler_cause": "slow_gpu",
+        "straggler_wait_ns": 30_000_000,
+        "straggler_saves_ns": 30_000_000,
+        "straggler_saves_share": 0.3,
+        "straggler_longer_ns": 20_000_000,  # the others wait for its CPU too
+    }
+    gaps: dict[str, FactValue] = {"launch_starved_ns": 14_000_000, "host_work_ns": 14_000_000, "host_gap_excess_ns": 12_000_000}
+
+    def said(**changed: FactValue) -> tuple[str | None, str | None, int | None]:
+        given = facts(**{**late, **gaps, **changed})
+        found, _ = find(given, job=None, rulebook=BOOK, walls=bounds(given, BOOK))
+        told = verdict(bounds(given, BOOK), given, BOOK, findings=found)
+        slow = next(one for one in found if one.id == "compute-straggler-slow-gpu")
+        return told.target_wall, told.cause and told.cause.finding, slow.bound_ns
+
+    assert said() == ("host_overhead", "compute-straggler-slow-gpu", 22_000_000)
+    assert said(straggler_longer_ns=10_000_000) == ("host_overhead", "host-long-gaps", 11_000_000)
+    assert said(straggler_longer_ns=None)[2] == 30_000_000
+
+
 def test_experts_one_by_one_and_waiting_in_every_layer_put_their_fixes_first() -> None:
     single: dict[str, FactValue] = {"expert_gemm_grouped_share": 0.0, "launch_calls_per_step": 1000, "expert_gemm_kernels_per_step": 500}
     assert first_fixes("host-launch-starved", job(model__moe_grouped_gemm=False), **HOST, **single)[0] == "CMP-01"
