@@ -9,7 +9,7 @@ from diagnose.document.comparison import Category, EnvironmentChange, KernelChan
 from diagnose.document.diagnosis import Fact
 from diagnose.model.vocabulary import CommKind
 from diagnose.reason.compare.causes import causes
-from diagnose.reason.compare.outcome import _exchange, _overlap, besides
+from diagnose.reason.compare.outcome import _exchange, _overlap, _without_unit, besides
 from diagnose.render.reports.comparison import story
 from tests.builders.cases import for_each
 from tests.builders.compared import document
@@ -81,6 +81,17 @@ def test_an_exchange_that_runs_more_often_is_not_said_to_run_longer(
     assert because in _overlap(
         Category(category="transport", base_ns=busy[0], new_ns=busy[1], delta_ns=busy[1] - busy[0], moved=True), one, RULES.words
     )
+
+
+@for_each(
+    "first, second, shown",
+    ("45.0 ms", "50.5 ms", "45.0"),
+    ("900 µs", "1.20 ms", "900 µs"),  # another unit
+    ("12", "13", "12"),
+    ("1.0 %", "2", "1.0 %"),
+)
+def test_a_unit_that_both_figures_have_is_said_once(first: str, second: str, shown: str) -> None:
+    assert _without_unit(first, second) == shown
 
 
 def test_what_differs_besides_the_code_is_told_with_the_device_first() -> None:
