@@ -1,14 +1,17 @@
 """Long-context, vision-language and packing advice on jobs in the shape of published layouts."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import yaml
 
+from diagnose.knowledge.rulebook import ChangeSpec
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader, find
+from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
-from tests.builders.jobs import A1, JOBS, job
+from tests.builders.jobs import A1, JOBS, job, parse_job
 
 DSV3_128K, QWEN3_128K, QWEN3_VL = (JOBS[name] for name in ("DSV3_128K", "QWEN3_128K", "QWEN3_VL"))
 DSV3_256K = {**DSV3_128K, "model.context_parallel_size": 64, "model.seq_length": 262144, "world_size": 512}
@@ -128,3 +131,23 @@ def test_what_sources_disagree_about_is_told() -> None:
     """
     disputed = ("HOST-01", "HOST-02", "HOST-03", "CMP-05", "LCX-01", "LCX-07", "VLM-04", "VLM-06")
     assert [key for key in disputed if len(BOOK.fixes[key].disputed) <= 80] == []
+
+
+UNRESOLVED = "torchrun pretrain_gpt.py --num-layers 4 --recompute-method $METHOD\n"
+SILENT = '{"train_batch_size": 16, "zero_optimization": {"stage": 1}}'  # of a format that tells no defaults
+
+
+@for_each(
+    "text, op, kept",
+    (SILENT, "unset", False),  # the file gives nothing that could be taken out
+    (SILENT, "set", True),
+    (UNRESOLVED, "unset", True),  # nobody can decide it: left in, for a reader to weigh
+    (UNRESOLVED, "set", True),
+    (None, "unset", True),
+)
+def test_a_change_whose_condition_nobody_can_decide_stays_unless_there_is_nothing_to_take_out(
+    text: str | None, op: Literal["unset", "set"], kept: bool
+) -> None:
+    reader = FixReader(context=make_context(facts(), None if text is None else parse_job(text), BOOK))
+    change = ChangeSpec(framework="megatron-lm", key="--recompute-method", to="null", op=op, only="job_recompute_method <> 'none'")
+    assert reader._wanted(change, framework_known=True) == kept

@@ -56,6 +56,11 @@ def test_a_setting_that_the_file_holds_goes_first_one_that_stays_last_and_one_it
     asked = finding(fix(change("--moe-router-fusion", framework="megatron-lm"), change("comm_overlap.overlap_grad_reduce")))
     assert place_of(asked, BRIDGE) == SettingPlace(fix="the fix", key="comm_overlap.overlap_grad_reduce")
     assert place_of(asked, None) == SettingPlace(fix="the fix", key="comm_overlap.overlap_grad_reduce")
+    elsewhere = (change("of a launcher", framework="launcher"), change("--moe-router-fusion", framework="megatron-lm"))
+    assert place_of(finding(fix(*elsewhere)), BRIDGE).key == "model.moe_router_fusion", (
+        "of another framework, by the setting that both have"
+    )
+    assert place_of(finding(fix(elsewhere[0])), BRIDGE) == SettingPlace(fix="the fix", key="")
 
 
 @pytest.mark.parametrize("state", ["blocked", "unknown", "already_on"])
