@@ -3,12 +3,12 @@
 import pytest
 from msgspec import structs
 
-from diagnose.document.diagnosis import Finding
+from diagnose.document.diagnosis import Finding, PlanStep
 from diagnose.job import Job
 from diagnose.knowledge.rulebook import CauseSpec
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.findings import find
-from diagnose.reason.plan import of_numerics, plan_of
+from diagnose.reason.plan import _on_all_walls, of_numerics, plan_of
 from diagnose.reason.walls import bounds, verdict
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
@@ -406,3 +406,19 @@ def test_a_dense_job_gets_no_fusion_of_experts() -> None:
     keys = {change.key for fix in found.fixes for change in fix.changes}
     assert "--cross-entropy-loss-fusion" in keys
     assert not {key for key in keys if "moe" in key}
+
+
+@for_each(
+    "bounds, whole, expected",
+    ({"memory": 50}, None, 50),
+    ({"memory": 50, "compute": 30}, None, 80),
+    ({"memory": 50, "compute": 90}, None, 100),  # not more than the step
+    ({"memory": 50, "compute": 30}, 60, 60),
+    ({"memory": 50, "compute": 30}, 40, 50),  # not less than on its own wall
+)
+def test_a_fix_that_answers_several_walls_wins_no_less_than_on_its_own_and_no_more_than_the_step(
+    bounds: dict[str, int], whole: int | None, expected: int
+) -> None:
+    made = {"changes": (), "needs": (), "published": (), "cost": "", "speedup_ceiling": None}
+    step = PlanStep(finding="slow", fix="FIX-01", title="", state="applicable", bound_ns=50, **made)
+    assert _on_all_walls(step, bounds, whole, 100).bound_ns == expected
