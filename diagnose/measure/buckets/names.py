@@ -134,6 +134,8 @@ def _spaced(text: pl.Expr) -> pl.Expr:
         .pipe(lambda one: pl.concat_str(pl.lit(" "), one, pl.lit(" ")))
         .str.replace_all(r" fused([a-z]{3,})", " fused ${1}")
         .str.replace_all(r"([a-z]{3,})([fb]wd) ", "${1} ${2} ")
+        .str.replace_all(r" d +loss +d ", " grad ")  # the derivative of a loss by what follows
+        .str.replace_all(r" ([a-z]{3,}[^kmnv \d])v[0-9] ", " ${1} ")  # a version glued to a word; no `gemv2`, `conv2`, `kv2`
         .str.replace_all(r" group(?:size)?(?:16|32|64|128|256) ", " groupwise ")
         .str.replace_all(r" (?:v?[0-9]+) ", " ")
         .str.replace_all(r" permute ?[0-3]{3,4} ", " transpose ")  # an order of axes moves no tokens
