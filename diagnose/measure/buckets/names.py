@@ -136,9 +136,11 @@ def _spaced(text: pl.Expr) -> pl.Expr:
         .str.replace_all(r"([a-z]{3,})([fb]wd) ", "${1} ${2} ")
         .str.replace_all(r" d +loss +d ", " grad ")  # the derivative of a loss by what follows
         .str.replace_all(r" ([a-z]{3,}[^kmnv \d])v[0-9] ", " ${1} ")  # a version glued to a word; no `gemv2`, `conv2`, `kv2`
+        .str.replace_all(r" q([2-8])k ", " q${1} k ")  # GGUF's formats
+        .str.replace_all(" fp64 ", " f64 ")  # no format of six bits
         .str.replace_all(r" group(?:size)?(?:16|32|64|128|256) ", " groupwise ")
+        .str.replace_all(r" permute *[0-3]{3,4} ", " transpose ")  # an order of axes moves no tokens
         .str.replace_all(r" (?:v?[0-9]+) ", " ")
-        .str.replace_all(r" permute ?[0-3]{3,4} ", " transpose ")  # an order of axes moves no tokens
         .str.replace_all(r" cp  async ", " async ")  # an instruction, no context that is divided
         .str.replace_all(r"([a-z])[0-9]{3,} ", "${1} ")
         .str.replace_all(r" d  ([a-z]{1,2}) ", " d${1} ")
