@@ -50,7 +50,7 @@ NAMES = {
     "cast_mxfp8_gated_kernel": "activation",
     "void transformer_engine::(anonymous namespace)::scaled_unary_backward_kernel<128, true, float>(int)": "activation",
     "Cijk_Ailk_Bljk_BBS_BH_GG_Bias_HA_S_SAV_UserArgs_MT256x256x64": "expert_gemm",
-    # how an expert's product is computed, its weights' format, and what is fused behind it; where a layer of experts attends, counts, renormalises
+    # how an expert's product is computed, its weights' format, what is fused behind it; where a layer of experts attends or counts
     "moe_q4k_imma_tile_kernel": "expert_gemm",
     "moe_layer_fp8_kernel": "expert_gemm",
     "expert_tensorcore_dp4a_kernel": "expert_gemm",
