@@ -635,15 +635,27 @@ VERL = (
 
 
 @for_each(
+    "more",
+    "model_engine=veomni actor_rollout_ref.actor.veomni.ulysses_parallel_size=2",
+    "actor_rollout_ref.actor.strategy=veomni",
+    "model_engine=torchtitan actor_rollout_ref.actor.torchtitan.tensor_parallel_size=2",
+)
+def test_of_the_engines_of_verl_those_that_are_not_read_are_named(more: str) -> None:
+    with pytest.raises(JobFileError, match=r"trains with verl's engine (veomni|torchtitan), which is not read"):
+        parse_job(VERL.format("", more))
+
+
+@for_each(
     "first, more, format_",
     ("", "", "verl-fsdp"),  # its own configuration is on FSDP
     ("", "actor_rollout_ref.actor.strategy=fsdp2", "verl-fsdp"),
+    ("", "actor_rollout_ref.actor.strategy=fsdp_turbo actor_rollout_ref.actor.fsdp_config.param_offload=True", "verl-fsdp"),
+    ("", "actor_rollout_ref.actor.strategy=$STRATEGY model_engine=$ENGINE", "rl"),  # whichever it is
     ("", "actor_rollout_ref.actor.fsdp_config.param_offload=True", "verl-fsdp"),
     ("--config-name=ppo_megatron_trainer ", "", "rl"),
     ("", "actor_rollout_ref.actor.strategy=megatron", "rl"),
     ("", "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2", "rl"),
     ("", "actor@actor_rollout_ref.actor=mlite_actor", "rl"),
-    ("", "model_engine=veomni", "rl"),
     ("--config-name=own ", "", "rl"),
     ("--config-name=ppo_trainer ", "", "verl-fsdp"),
     ("--config-name=ppo_megatron_trainer ", "actor_rollout_ref.actor.strategy=fsdp", "verl-fsdp"),

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from diagnose.errors import JobFileError
 from diagnose.job.formats import hydra
 from diagnose.job.formats.reader import Reader, world_size
-from diagnose.job.model import Leaf, Parsed
+from diagnose.job.model import UNRESOLVED, Leaf, Parsed, job_error
 from diagnose.job.text import JobText
 
 NAME = "verl-fsdp"
@@ -25,19 +26,42 @@ _RANKS = ("trainer.nnodes", "trainer.n_gpus_per_node")
 _OTHERWISE = re.compile(
     r"[^=]*@|model_engine=|actor_rollout_ref\.actor\.engine\.|(--config-(name|path)|-cn|-cp)\b(?!=ppo_trainer(\.yaml)?$)"
 )
+_OF_FSDP = ("fsdp", "fsdp2", "fsdp_turbo")  # what FSDPEngineConfig takes (verl/workers/config/engine.py)
+_OF_MEGATRON = ("megatron", "mindspeed")
 _PROGRAM = re.compile(r"verl[./]trainer[./]main_ppo")  # its own configuration, ppo_trainer.yaml, is on FSDP
 
 
 def _read(text: JobText) -> Parsed | None:
     found = hydra.read(text, NAME, _translated)
-    return found if found is not None and _on_fsdp(found.leaves, text) else None
+    if found is None or _on_fsdp(found.leaves, text):
+        return found
+    engine = _engine(found.leaves, text)
+    if engine is not None and engine not in _OF_MEGATRON:
+        raise other_engine(text, engine)
+    return None
+
+
+def other_engine(text: JobText, engine: str) -> JobFileError:
+    """The error for a job of verl whose engine (verl/workers/engine/) is neither FSDP nor Megatron."""
+    what = f"trains with verl's engine {engine}, which is not read as a job file"
+    return job_error(text.source, what, "Give the settings as a plain job.yaml, in Megatron's own names.")
+
+
+def _engine(leaves: Sequence[Leaf], text: JobText) -> str | None:
+    """The engine that a command chooses by its group, or the actor by its strategy; None where neither tells it."""
+    words = [] if text.command is None else [token for token in text.command.arguments if not token.unresolved]
+    chosen = [word.text.partition("=")[2] for word in words if word.text.startswith("model_engine=")]
+    said = [
+        leaf.value for leaf in leaves if leaf.shown == _STRATEGY and isinstance(leaf.value, str) and not leaf.value.startswith(UNRESOLVED)
+    ]
+    return next((one for one in (*said, *chosen) if isinstance(one, str) and re.fullmatch(r"\w+", one)), None)
 
 
 def _on_fsdp(leaves: Sequence[Leaf], text: JobText) -> bool:
     """Whether the actor trains on FSDP: by its strategy, by settings of FSDP alone, or because nothing names another engine."""
     said = {leaf.shown: leaf.value for leaf in leaves}
     if isinstance(strategy := said.get(_STRATEGY), str):
-        return strategy in ("fsdp", "fsdp2")
+        return strategy in _OF_FSDP
     if any(key.startswith(f"{_ACTOR}megatron.") for key in said):
         return False
     if any(key.startswith(_FSDP) for key in said):

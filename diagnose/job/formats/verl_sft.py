@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from diagnose.job.formats import hydra
 from diagnose.job.formats.reader import Reader
-from diagnose.job.model import Leaf, Parsed, job_error
+from diagnose.job.formats.verl_fsdp import other_engine
+from diagnose.job.model import Leaf, Parsed
 from diagnose.job.text import JobText
 
 NAME = "verl-sft"
@@ -26,8 +27,7 @@ def _read(text: JobText) -> Parsed | None:
     if engine == "megatron":
         return None  # its settings are Megatron's
     if engine != "fsdp":
-        what = f"trains with verl's engine {engine}, which is not read as a job file"
-        raise job_error(text.source, what, "Give the settings as a plain job.yaml, in Megatron's own names.")
+        raise other_engine(text, engine)
     return hydra.read(text, NAME, lambda leaves: _translated(leaves, counts_tokens=started["older"] is None), of_program=True)
 
 
