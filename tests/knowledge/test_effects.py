@@ -29,8 +29,10 @@ def test_every_fix_has_an_effect_or_says_why_none_can_be_told() -> None:
 
 
 def effect_numbers() -> list[list[str]]:
-    """Fix, place of the effect, field and numbers: all by which forecasts reckon, but those that are worked out from facts."""
-    return [
+    """Fix, place of the effect (- for the fix), field and numbers: all by which forecasts reckon, but those worked out from facts, and the
+    fix's place among those of its direction.
+    """
+    return [[key, "-", "step", str(fix.step)] for key, fix in sorted(BOOK.fixes.items()) if fix.step != 1] + [
         [key, str(place), name, " ".join(map(str, value if isinstance(value, tuple) else (value,)))]
         for key, fix in sorted(BOOK.fixes.items())
         for place, one in enumerate(fix.effect)

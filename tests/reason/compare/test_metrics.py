@@ -5,7 +5,7 @@ from msgspec import structs
 
 from diagnose.document.device import Blocking, Dropped
 from diagnose.document.diagnosis import Diagnosis, Fact
-from diagnose.reason.compare.metrics import CATEGORIES, MetricError, UnmeasuredError, last_is_short, place_of, split_of
+from diagnose.reason.compare.metrics import CATEGORIES, NO_KERNELS, MetricError, UnmeasuredError, last_is_short, place_of, split_of
 from tests.builders.cases import for_each
 from tests.builders.compared import document
 from tests.builders.comparing import samples
@@ -102,6 +102,9 @@ def test_facts_speak_of_the_verdicts_rank_only(one: Diagnosis) -> None:
         samples(several, "compute_fill", (1, 0))
     assert samples(several, "step_time", (1, 0)).values == (1_500_000, 1_310_000)
     assert samples(several, "kernels", (1, 0)).values == (10,)
+    more = tuple(structs.replace(row, kernels=row.kernels + 7) if row.rank == 1 else row for row in several.buckets)
+    others = sum(row.rank == 1 and row.bucket not in NO_KERNELS for row in more)
+    assert samples(structs.replace(several, buckets=more), "kernels", (1, 0)).values == (10 + 7 * others,)
 
 
 def test_the_last_step_ends_with_its_last_operation_by_some_anchors() -> None:

@@ -9,7 +9,7 @@ from diagnose.document.comparison import Category, EnvironmentChange, KernelChan
 from diagnose.document.diagnosis import Fact
 from diagnose.model.vocabulary import CommKind
 from diagnose.reason.compare.causes import causes
-from diagnose.reason.compare.outcome import _exchange, _overlap, _without_unit, besides
+from diagnose.reason.compare.outcome import _exchange, _overlap, _without_unit, besides, metric_title
 from diagnose.render.reports.comparison import story
 from tests.builders.cases import for_each
 from tests.builders.compared import document
@@ -81,6 +81,20 @@ def test_an_exchange_that_runs_more_often_is_not_said_to_run_longer(
     assert because in _overlap(
         Category(category="transport", base_ns=busy[0], new_ns=busy[1], delta_ns=busy[1] - busy[0], moved=True), one, RULES.words
     )
+
+
+@for_each(
+    "metric, title",
+    ("step_time", "the step"),
+    ("kernels", "the number of kernels per step"),
+    ("bucket:attention", "the time in which attention runs"),
+    ("blocking:dispatch", "the time that compute waits for dispatch"),
+    ("compute:attention", "compute in attention"),
+    ("transport", "exposed communication"),
+    ("compute_fill", "compute fill"),
+)
+def test_a_metric_is_the_subject_of_its_sentences(metric: str, title: str) -> None:
+    assert metric_title(metric, RULES.words) == title
 
 
 @for_each(
