@@ -478,6 +478,8 @@ PARENTS = [
     ({"modules": ["AcmeMoEBlock_0", "Linear_3"]}, "other", "name"),
     ({"ops": ["aten::mm"]}, "dense_gemm", "operator"),
     ({"ops": ["Fp8LinearFunctionBackward"]}, "dense_gemm", "operator"),
+    ({"ops": ["FusedDenseFunc"]}, "dense_gemm", "operator"),
+    ({"modules": ["AcmeDenseBlock_0"]}, "other", "name"),
     ({"ops": ["LinearAttnFunction"]}, "attention", "module"),
     ({"ops": ["ChunkedLinearLogProbs"]}, "loss", "operator"),
     ({"ops": ["AcmeRoPE2D"]}, "attention", "module"),
