@@ -20,6 +20,7 @@ from diagnose.measure.ranks.matching import (
     NO_FIT,
     PAIRWISE,
     Course,
+    _likely,
     aligned,
     clocks,
     fit,
@@ -407,3 +408,15 @@ def test_the_pipeline_before_data_and_no_mesh_of_sizes_that_do_not_fit() -> None
     assert meshed(10, 4, 1, 1, 1, 1) is None
     assert mesh_of(None) is None
     assert mesh_of(overridden_job(["model.tensor_model_parallel_size=2"])) is None
+
+
+@for_each(
+    "reference, other, shift",
+    ([1, 1, 2, 2, 3], [2, 2, 3], 2),
+    ([1, 1, 2, 2, 3], [None, 2, 2, 3], 1),  # what ran before the step came one place earlier
+    ([None, 1, 1, 2], [1, 1, 2, 2], 1),
+    ([1, 2], [3, 4], 0),  # no step in common
+)
+def test_the_same_steps_side_by_side_are_tried_first(reference: list[int | None], other: list[int | None], shift: int) -> None:
+    sides = (Course(ends=range(len(steps)), sizes=[None] * len(steps), steps=steps) for steps in (reference, other))
+    assert next(iter(_likely(*sides))) == shift

@@ -6,6 +6,7 @@ from diagnose.knowledge.load import load_knowledge
 from diagnose.load.conform import typed
 from diagnose.load.readers import load
 from diagnose.measure.capture import measure
+from diagnose.measure.replay.build import _replayed
 from diagnose.measure.replay.graph import EDGES, NODES, STEPS, Graph
 from diagnose.measure.replay.path import replay, step_times
 from diagnose.measure.replay.threads import _in_turn
@@ -212,3 +213,10 @@ def test_operations_have_the_traits_that_facts_count() -> None:
     assert ops["unfused_attention"].to_list() == [False, *[True] * 5]
     counts = device.counts.select("fp32_product_busy_ns", "cast_busy_ns", "unfused_attention_busy_ns")
     assert counts.row(0) == (90, 90, 450)
+
+
+def test_what_a_graph_launched_after_its_first_node_is_replayed() -> None:
+    nodes, launches = [None, 1, 2, 3, None, 1, 2, 1], [5, 7, 7, 7, 8, 9, 9, None]
+    work = pl.DataFrame({"graph_node": nodes, "correlation": launches}, schema={"graph_node": pl.Int64, "correlation": pl.Int64})
+    assert _replayed(work).to_list() == [False, False, True, True, False, False, True, True]
+    assert _replayed(work.with_columns(pl.lit(None, dtype=pl.Int64).alias("graph_node"))).to_list() == [False] * 8
