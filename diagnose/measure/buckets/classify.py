@@ -19,7 +19,7 @@ from diagnose.knowledge.buckets import Buckets, bucket_type
 from diagnose.knowledge.taxonomy import Context, Family, Group, Taxonomy, own_id, union
 from diagnose.measure.buckets.context import AGAIN_BIT, FORWARD_BIT, TAIL_BIT, HostContext, host_context
 from diagnose.measure.buckets.line import PHASES, chosen
-from diagnose.measure.buckets.names import namespaces_of, normalised, words_of
+from diagnose.measure.buckets.names import namespaces_of, normalised, structures_of, words_of
 from diagnose.measure.buckets.neighbours import neighbours
 from diagnose.measure.host import Launches
 from diagnose.model.trace import OP_KINDS, Trace
@@ -51,7 +51,12 @@ def families(names: pl.Series, kinds: pl.Series, taxonomy: Taxonomy) -> pl.Serie
     for reads, families_in_order in groupby(enumerate(taxonomy.families), key=lambda entry: _reads(entry[1])):
         block = list(families_in_order)
         if reads != "patterns" and "words" not in left.columns:  # of what the patterns before leave
-            left = left.with_columns(words_of(left["name"], taxonomy).alias("words"), namespaces_of(left["name"]).alias("spaces"))
+            spaces = namespaces_of(left["name"])
+            left = left.with_columns(
+                words_of(left["name"], taxonomy).alias("words"),
+                spaces.alias("spaces"),
+                (spaces + structures_of(left["name"])).alias("around"),
+            )
         found = _by_patterns(left, block, last) if reads == "patterns" else _by_words(left, block, reads, taxonomy)
         parts.append(found)
         left = left.join(found, on="row", how="anti", maintain_order="left")
@@ -86,9 +91,12 @@ def _reads(family: Family) -> str:
 
 
 def _by_words(left: pl.DataFrame, block: Sequence[tuple[int, Family]], reads: str, taxonomy: Taxonomy) -> pl.DataFrame:
-    """The rows of `left` (row, kind, words, spaces) that a family names by the words of the function or of its namespaces: row, family."""
-    read = left.filter(pl.col("kind") == "kernel").select("row", pl.col(reads).alias("words"), "spaces")
-    texts = read.select("words", "spaces").unique().drop_nulls()
+    """The rows of `left` (row, kind, words, spaces, around) that a family names by words of the function or its namespaces: row, family.
+
+    What a function is handed counts beside its own words alone (`around`), never by itself.
+    """
+    read = left.filter(pl.col("kind") == "kernel").select("row", pl.col(reads).alias("words"), "around")
+    texts = read.select("words", "around").unique().drop_nulls()
     lines = taxonomy.lines(*(family.words or family.namespaces for _, family in block))
     around = {number: taxonomy.lines(family.namespaces) for number, (_, family) in enumerate(block) if family.words and family.namespaces}
     numbers = [
@@ -103,7 +111,7 @@ def _by_words(left: pl.DataFrame, block: Sequence[tuple[int, Family]], reads: st
         for text, space in texts.iter_rows()
     ]
     found = texts.with_columns(pl.Series("family", numbers, dtype=pl.UInt16)).drop_nulls()
-    return read.join(found, on=["words", "spaces"], how="inner").select("row", "family")
+    return read.join(found, on=["words", "around"], how="inner").select("row", "family")
 
 
 def op_kinds(names: pl.Series, taxonomy: Taxonomy) -> pl.Series:

@@ -31,6 +31,7 @@ _ARGUMENTS = r"^(\w*[A-Za-z0-9])_0(?:[cd]e?1[0-9cde]*|1[0-9e]*[cd][0-9cde]*)$"
 _HABIT = "^k_"  # what some put before the name of every kernel; no keys of attention
 _ROOMS = r"\b(?:details?|internal|impl|kernels?|ops|native|device|cuda|hip|gpu)(?: |$)"  # namespaces that divide a library's sources
 _NESTED = 4  # parentheses within parentheses that are taken out of template arguments
+_STRUCTURE = r"\b[A-Z]\w*(?:Param|Arg|Batch|Problem|Plan|Task|Config|Desc|Info)\w*"  # a type that gathers a kernel's arguments
 # Among template arguments: types, and wrappers that let a kernel be compiled for one architecture only.
 _SILENT = (
     r"\b(?:float|double|half|bool|true|false|int|unsigned|signed|long|short|char|void|const|struct|class|typename|auto|u?int\d+_t|size_t|__nv_\w+|__half2?|__hip_\w+|hip_bfloat16|"
@@ -212,6 +213,13 @@ def namespaces_of(names: pl.Series) -> pl.Series:
         .otherwise(pl.col("name").str.extract(r"^([^<(]*)").str.extract(r"^(.*)::"))
     )
     return pl.DataFrame({"name": names, "spaces": spaces}).select(_spaced(path.fill_null("")).alias("words"))["words"]
+
+
+def structures_of(names: pl.Series) -> pl.Series:
+    """The words of the structures of arguments that a name's function is handed (`ExpertBatch`), in the spelling of `normalised`."""
+    handed = pl.col("name").str.extract(r"\((.*)\)[^()]*$").fill_null("").str.replace_all(r"<.*>|\w+::", "")
+    structures = handed.str.extract_all(_STRUCTURE).list.join(" ")
+    return names.to_frame("name").select(_spaced(structures).alias("words"))["words"]
 
 
 def range_words(texts: pl.Series) -> pl.Series:

@@ -62,6 +62,8 @@ NAMES = {
     "segmented_gemm_kernel": "expert_gemm",
     "acme_gemm_execute_segment_k_off_kernel": "dense_gemm",
     "moe_ffn_arange_kernel": "elementwise",
+    "void acme::gate_up<20>(acme::ExpertBatch, float*)": "expert_gemm",
+    "void acme::gate_up<20>(acme::Experts*, float*)": "dense_gemm",
     "expert_qkv_rope_kernel": "attention",
     "moe_invert_kernel": "dispatch",
     "build_expert_masks_kernel": "dispatch",
