@@ -39,7 +39,8 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None, 
 
     What the verdict names as the cause first, then the findings as they stand, each followed by what could be had instead.
 
-    Of what holds too little to judge nothing is planned, and nothing is only looked at for little.
+    Of what holds too little to judge nothing is planned, nothing is only looked at for little, and no fix answers a finding of which it
+    reaches next to nothing.
 
     A fix that changes what is computed is no equal alternative of one that doesn't: it stands in a plan only as the first of its finding,
     or beside a first that only looks.
@@ -59,7 +60,8 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None, 
             break
         taken = {step.fix for step in steps}
         looks = (finding.bound_ns or 0) >= LOOK_SHARE * (step_ns or 0) or finding.id == cause
-        open_ = [fix for fix in finding.fixes if fix.state in ("applicable", "unknown") and (looks or fix.phase != _LOOKING)]
+        reached = [fix for fix in finding.fixes if fix.reach_ns is None or fix.reach_ns >= LEAST_SHARE * (step_ns or 0)]
+        open_ = [fix for fix in reached if fix.state in ("applicable", "unknown") and (looks or fix.phase != _LOOKING)]
         sure = [fix for fix in open_ if fix.state == "applicable"] or open_[:1]
         if open_ and all(fix.state == "unknown" for fix in open_):
             sure = open_

@@ -16,6 +16,8 @@ from diagnose.measure.where import rank_where
 from diagnose.model.vocabulary import CAPTURE, FactValue, Status
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader, find
+from diagnose.reason.plan import plan_of
+from diagnose.reason.walls import bounds, verdict
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, CLEAN, facts
 from tests.builders.jobs import A1, job
@@ -304,6 +306,28 @@ def test_the_pipeline() -> None:
     assert found["communication-stages-uneven"].summary.startswith("Stage 3 computes 15.0 ms per step longer")
     even = structs.replace(uneven, bubble_share=0.16, imbalance_ns=0, virtual_saves_ns=0, even_saves_ns=0)
     assert not RULES_OF_RANKS & set(of_ranks(ranks(pipeline=even), four)[0])
+
+
+def test_an_unexplained_straggler_is_not_for_a_collection_where_its_cpu_does_not_pause() -> None:
+    even = job(model__moe_router_force_load_balancing=False)
+
+    def planned(**given: FactValue) -> list[str | None]:
+        late: dict[str, FactValue] = {
+            "straggler_rank": "0",
+            "straggler_cause": "unknown",
+            "straggler_wait_ns": 18_000_000,
+            "straggler_saves_ns": 18_000_000,
+            "straggler_saves_share": 0.18,
+            **given,
+        }
+        told = facts(**late)
+        found, _ = find(told, job=even, rulebook=BOOK, walls=bounds(told, BOOK))
+        steps = plan_of(found, verdict(bounds(told, BOOK), told, BOOK, even, findings=found), STEP)
+        return [step.fix for step in steps if step.finding == "communication-straggler-unexplained"]
+
+    assert planned(host_gap_excess_ns=0, expert_imbalance_ns=900_000) == ["HOST-04"]
+    assert planned(host_gap_excess_ns=0, expert_imbalance_ns=7_000_000) == ["HOST-04", "CMP-10"]
+    assert "HOST-03" in planned(host_gap_excess_ns=6_000_000)
 
 
 def test_a_bound_is_never_more_than_the_step() -> None:
