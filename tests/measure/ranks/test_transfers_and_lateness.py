@@ -72,6 +72,23 @@ def test_bandwidth_needs_sizes_and_every_member() -> None:
     assert "sizes" in exchange(2, None).note  # type: ignore[attr-defined]
 
 
+def test_who_comes_last_and_who_waits_is_told_of_each_rank() -> None:
+    did = [
+        Did(
+            rank=rank,
+            lanes={
+                lane("data", "all-reduce", "all_reduce", communicator=1, size=3): [
+                    Ran(start=2_000_000 * n + late, end=2_000_000 * n + 900_000, bytes=8) for n in range(1, 9)
+                ]
+            },
+        )
+        for rank, late in enumerate((0, 300_000, 0))
+    ]
+    (group,), _ = match(members(did), None)
+    told = [(one.rank, one.wait_ns, one.last_share) for one in record(split_exchanges(group), None).waits]
+    assert told == [(0, 8 * 300_000, 0.0), (1, 0, 1.0), (2, 8 * 300_000, 0.0)]
+
+
 def judged(did: list[Did], schedule: Schedule | None = None, transfers: dict[int, int] | None = None):  # type: ignore[no-untyped-def]
     every = members(did)
     matched, _ = match(every, None)
