@@ -42,6 +42,7 @@ class Compiled(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             self.place.parent.mkdir(parents=True, exist_ok=True)
             number, name = tempfile.mkstemp(dir=self.place.parent, prefix=self.place.name)
             try:
+                os.fchmod(number, 0o644)  # one user installs the program, others read what it has kept
                 with os.fdopen(number, "wb") as out:
                     out.write(self.stamp + data)
                 Path(name).replace(self.place)  # at once, so that another run never reads half of it
