@@ -235,9 +235,8 @@ def _turns(rows: pl.DataFrame) -> pl.DataFrame:
         (kinds.first() & kinds.last() & pl.col("computes").first() & ~kinds.all()).alias("expert"),
     )
 
-    def near(
-        column: str, far: int
-    ) -> pl.Expr:  # a stretch's runs stand together; a window of its own for each took a hundred times as long
+    def near(column: str, far: int) -> pl.Expr:
+        # a stretch's runs stand together; a window of its own for each took a hundred times as long
         alike = pl.col("stretch") == pl.col("stretch").shift(far)
         return (pl.col(column).shift(far) & alike).fill_null(value=False)
 
