@@ -112,6 +112,15 @@ def test_without_a_gate_the_result_is_the_case(document: c.Comparison, state: st
     assert cases(document)["regression"] == state
 
 
+def test_a_case_that_could_not_be_judged_says_why_the_runs_cant_be_compared() -> None:
+    document = refused()
+    reasons = [one.text for one in document.comparability.mismatches if one.state == "refused"]
+    told = [one.text for one in of_comparison.issues(document, Options()).issues if one.state == "unjudged"]
+    assert reasons
+    assert len(told) == 1
+    assert [reason for reason in reasons if reason not in told[0]] == []
+
+
 def test_findings_fail_where_the_gate_asks_about_them() -> None:
     asked = {
         "none": structs.replace(rich(), gate=None),

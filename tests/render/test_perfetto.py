@@ -142,6 +142,16 @@ def test_arrows_go_from_calls_to_operations_and_from_what_blocked_to_the_gap() -
     assert json.loads(text)["otherData"]["left_out"] == 4
 
 
+def test_operations_say_how_long_before_they_were_launched_and_inside_which_range() -> None:
+    events = parsed(write(small(), "perfetto"))["traceEvents"]
+    found = {
+        nanoseconds(Decimal(event["ts"])) - 1_234_567: (event["args"].get("launched_before_ns"), event["args"].get("range"))
+        for event in events
+        if event.get("cat") == "operation"
+    }
+    assert found == {1: (3_000, "aten::mm"), 1_001: (None, None), 2_000: (None, None), 5_003: (5, None)}
+
+
 def test_findings_say_their_id_and_what_is_before_the_capture_is_left_out() -> None:
     document = small()
     found = [event for event in parsed(write(document, "perfetto"))["traceEvents"] if event.get("cat") == "finding"]

@@ -10,11 +10,12 @@ from diagnose.document import ranks as k
 from diagnose.document.device import TimelineColumns
 from diagnose.render import words
 from diagnose.render.figures import bisection, comparison, ranks, step
+from diagnose.render.figures import forecast as forecasts
 from diagnose.render.figures.figure import Bars, Cells, Figure, Point, Points, Spans
 from tests.builders import bisection as bisections
 from tests.builders import comparison as comparisons
 from tests.builders.diagnosis import many_ranks, minimal, ms, rich, rich_ranks
-from tests.builders.documents import COLUMNS, figures_of
+from tests.builders.documents import COLUMNS, figures_of, forecast
 
 
 def having(found: k.Ranks) -> d.Diagnosis:
@@ -250,3 +251,11 @@ def test_a_single_value_and_a_step_that_is_not_in_the_list() -> None:
     assert figure.bands == ()
     low, high = figure.y.extent
     assert low < points(figure)["as the good end"][0].y < high
+
+
+# --- a forecast -------------------------------------------------------------------------------------------------------
+
+
+def test_a_forecast_is_as_wide_as_its_range() -> None:
+    assert forecasts.width(forecast()) == 90_000_000 - 62_000_000
+    assert forecasts.width(forecast(told=False)) == 0
