@@ -364,6 +364,10 @@ def wrong_literal(change: ChangeSpec) -> str | None:
         for section in reversed(sections):
             own = {section: own}
         text = {**OTHERS[change.framework], **own}
+    elif change.framework == "nemo-rl":
+        command = f"python examples/run_grpo.py policy.dtensor_cfg.enabled=true {change.key}={json.dumps(value)}\n"
+        read = parse_job(command).settings.get(change.setting)
+        return None if read is not None and read.source == "read" else f"does not stand for {change.setting}"
     elif change.framework in ("verl-fsdp", "verl-sft"):
         program = {"verl-fsdp": "main_ppo", "verl-sft": "sft_trainer data.use_dynamic_bsz=False"}[change.framework]
         read = parse_job(f"python3 -m verl.trainer.{program} {change.key}={json.dumps(value)}\n").settings.get(change.setting)
