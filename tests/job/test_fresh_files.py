@@ -689,3 +689,9 @@ def test_verl_trains_on_fsdp_unless_it_names_another_engine(first: str, more: st
 def test_what_verl_on_fsdp_says(more: str, told: dict[str, object]) -> None:
     job = parse_job(VERL.format("", more))
     assert {name: job.get(name) for name in told} == told
+
+
+@for_each("more, changed", ("", {"8"}), ("actor_rollout_ref.actor.use_dynamic_bsz=True", set()))
+def test_a_batch_that_counts_tokens_gets_no_number_of_samples(more: str, changed: set[str]) -> None:
+    done = Patcher(book=BOOK, tool=TOOL).patch(VERL.format("", more), "run.sh", [Wanted(fixes=("HOST-05",))]).report
+    assert {one.to for one in (*done.left_to_you, *done.written)} == changed
