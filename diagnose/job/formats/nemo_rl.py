@@ -21,10 +21,8 @@ _BY_TOKENS = ("policy.sequence_packing.enabled", "policy.dynamic_batching.enable
 _EXPERTS, _RESHARD = f"{_DTENSOR}expert_parallel_size", f"{_DTENSOR}moe_parallelizer.reshard_after_forward"
 _RANKS = ("cluster.num_nodes", "cluster.gpus_per_node")
 _COLOCATED = "policy.generation.colocated.enabled"
-_OTHERS = (
-    "env.reward_model.resources.",
-    "on_policy_distillation.non_colocated_teachers.",
-)  # what takes nodes of the cluster for models of its own
+# What takes nodes of the cluster for models of its own.
+_OTHERS = ("env.reward_model.resources.", "on_policy_distillation.non_colocated_teachers.")
 # The configuration that lies beneath where a command names none trains on DTensor (examples/run_*.py); the single controller's on Megatron.
 _PROGRAM = re.compile(
     r"(^|/)run_(dpo|distillation|grpo|grpo_math|grpo_sliding_puzzle|ppo|rm|sft|vlm_grpo|xtoken_off_policy_distillation)\.py$"

@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from diagnose.job.model import UNRESOLVED, Leaf, job_error
+from diagnose.job.model import UNRESOLVED, Leaf, job_error, positive
 from diagnose.job.text import PRINTED, JobText, KeyPath, Tree, leaves_of, line_of
 
 _MODEL = ("model_spec", "model")
@@ -72,9 +72,9 @@ _Size = tuple[str, object, KeyPath]  # a setting, its value, and where it stands
 
 def _sizes(model: Mapping[str, object]) -> Iterator[_Size]:
     for key, name in (("hidden_size", "dim"), ("num_layers", "n_layers"), ("num_attention_heads", "n_heads")):
-        if _whole(model.get(name)):
+        if positive(model.get(name)):
             yield key, model[name], (name,)
-    if _whole(model.get("vocab_size")):  # torchtitan's output layer is as large as the vocabulary
+    if positive(model.get("vocab_size")):  # torchtitan's output layer is as large as the vocabulary
         yield "vocab_size", model["vocab_size"], ("vocab_size",)
         yield "padded_vocab_size", model["vocab_size"], ("vocab_size",)
     held = model.get("layers")
@@ -152,7 +152,7 @@ def _common(layers: Sequence[Mapping[str, object]], names: Mapping[str, str]) ->
     """Each size that all of `layers` say alike."""
     for key, name in names.items():
         values = [_at(one, name) for one in layers]
-        if values and _whole(values[0]) and values.count(values[0]) == len(values):
+        if values and positive(values[0]) and values.count(values[0]) == len(values):
             yield key, values[0], ("layers",)
 
 
@@ -165,10 +165,6 @@ def _at(node: object, name: str) -> object:
     for key in name.split("."):
         node = node.get(key) if isinstance(node, Mapping) else None
     return node
-
-
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 # --- what is printed --------------------------------------------------------------------------------------------------
