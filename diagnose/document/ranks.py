@@ -130,7 +130,7 @@ class MatchedExchange(Struct, frozen=True, kw_only=True):
     waits: tuple[RankWait, ...]
     algorithm_gb_s: float | None = None
     bus_gb_s: float | None = None
-    link_gb_s: float | None = None  # the platform's link
+    link_gb_s: float | None = None  # NVLink's, one way, between ranks of one domain
     note: str = ""  # why instances are unmatched, or bandwidths absent
 
     @property

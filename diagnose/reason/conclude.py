@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from msgspec import structs
 
@@ -34,7 +33,7 @@ from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.facts import device_facts, of_all, typed_facts, typical_facts
 from diagnose.measure.ranks.compare import Compared, compare
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts
-from diagnose.measure.ranks.members import UNKNOWN_HOST, Input
+from diagnose.measure.ranks.members import Input
 from diagnose.measure.records import DeviceRecords, device_records, kernels, moe_layer, split, steps, timeline, unclassified, vision
 from diagnose.measure.where import device_where, rank_where
 from diagnose.model.ledger import CODES, Ledger
@@ -43,6 +42,7 @@ from diagnose.reason.context import make_context
 from diagnose.reason.efficiency import ANOTHER_CAPTURE, efficiency, identity
 from diagnose.reason.findings import find, passed
 from diagnose.reason.forecast.configured import repeats_no_products
+from diagnose.reason.nvlink import nvlink_domain, with_links
 from diagnose.reason.plan import plan_of
 from diagnose.reason.walls import bounds, verdict
 from diagnose.version import __version__
@@ -72,7 +72,9 @@ def conclude(
     shown = next(one for one in devices if (one.rank, one.device) == place)
     source = next(part for part in measured if any(one is shown for one in part.devices))
     ledger = sum((part.ledger for part in measured), start=Ledger())
-    ranks = _with_failed(compared.ranks, ledger) if compared is not None else None
+    ranks = None
+    if compared is not None:
+        ranks = with_links(_with_failed(compared.ranks, ledger), _platform(shown, knowledge.rulebook)[1])
     own = {rank.rank for part in measured for rank in part.ranks if rank.claimed is None}
     facts = _facts(
         source,
@@ -194,7 +196,6 @@ def _compared(
         world=stated if isinstance(stated, int) else world,
         claimed={rank: number + 1 for rank, number in claimed.items()},
         middle=middle if middle in places else places[0],
-        link_gb_s=partial(_link, _platform(devices[0], knowledge.rulebook)[1]),
         buckets=knowledge.buckets,
     )
 
@@ -213,30 +214,6 @@ def _platform(device: DeviceMeasure, rulebook: Rulebook) -> tuple[str | None, Pl
     """The platform table's entry for a device, and its key."""
     key = platform_of(device.info.name if device.info else None, rulebook.platforms)
     return key, rulebook.platforms.platforms[key] if key else None
-
-
-def _domain(platform: Platform | None, ranks: Ranks | None) -> int | None:
-    """How many ranks NVLink joins: as many as the platform's, fewer where hosts of the captured ranks hold fewer (nodes of four GPUs).
-
-    Nodes are filled in order of rank. Where NVLink joins hosts (GB200), they tell nothing.
-    """
-    domain = None if platform is None else platform.nvlink_domain
-    if platform is None or domain is None or domain > (platform.gpus_per_node or 0) or ranks is None:
-        return domain
-    placed = {one.rank: one.host for one in ranks.survey if one.host != UNKNOWN_HOST}
-    return next((size for size in range(domain, 0, -1) if domain % size == 0 and _holds_whole(placed, size)), domain)
-
-
-def _holds_whole(placed: Mapping[int, str], size: int) -> bool:
-    """Whether no block of so many consecutive ranks lies on two hosts."""
-    return len({(rank // size, host) for rank, host in placed.items()}) == len({rank // size for rank in placed})
-
-
-def _link(platform: Platform | None, ranks: Sequence[int]) -> float | None:
-    """GB/s one way between ranks, nodes filled in order of rank; None beyond an NVLink domain, or where the platform's is not known."""
-    if platform is None or platform.nvlink_domain is None:
-        return None
-    return platform.nvlink_gb_per_s if len({rank // platform.nvlink_domain for rank in ranks}) == 1 else None
 
 
 def _with_failed(ranks: Ranks, ledger: Ledger) -> Ranks:
@@ -307,7 +284,7 @@ def _facts(
     rulebook = knowledge.rulebook
     key, platform = _platform(shown, rulebook)
     values["platform"] = key
-    values["nvlink_domain"] = _domain(platform, ranks)
+    values["nvlink_domain"] = nvlink_domain(platform, ranks)
     if values["gpu_compute_major"] is None and platform:
         values["gpu_compute_major"] = platform.compute_major
     guessed = {name for name, spec in rulebook.facts.items() if spec.status == "inferred" and values.get(name)} | set(

@@ -6,7 +6,7 @@ First comes the survey of all ranks: what each did, which are missing or given t
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median_low
 
 import polars as pl
@@ -217,8 +217,6 @@ def _skew(member: Member, begins: int, ends: int, index: int) -> StartSkew:
 
 SLOWEST = 0.02  # of the step: own times that exceed the middle by less make no slowest path; this project's choice
 
-Links = Callable[[Sequence[int]], float | None]  # ranks of a group → GB/s of the link between them
-
 
 class Compared(Struct, frozen=True, kw_only=True):
     """`shown`: the device on the slowest path. `exchanged`: by (rank, device, kind, backend) transfer, wait, matched, unmatched."""
@@ -235,7 +233,6 @@ def compare(
     world: int | None,
     claimed: Mapping[int, int],
     middle: tuple[int, int],
-    link_gb_s: Links,
     buckets: Buckets,
 ) -> Compared:
     """Compare all devices; `middle`: (rank, device) in the middle by step time; `buckets`: the rows of buckets.yaml in use."""
@@ -280,7 +277,7 @@ def compare(
                 for member in members
             ),
             clocks=told.pairs,
-            exchanges=tuple(transfers.record(found, link_gb_s(found.group.ranks)) for found in every),
+            exchanges=tuple(transfers.record(found) for found in every),
             late=lateness,
             skew=skew,
             experts=uneven,

@@ -117,8 +117,8 @@ def _step(rows: pl.DataFrame) -> pl.Expr:
     return pl.col("index").max().over("ordinal")
 
 
-def record(found: Transfers, link_gb_s: float | None) -> MatchedExchange:
-    """The group for the document."""
+def record(found: Transfers) -> MatchedExchange:
+    """The group for the document; the link that it could reach is told where the platform is known."""
     group = found.group
     kind: CommKind = next((known for known in COMM_KINDS if known == group.kind), "other")
     middle = [medians(found, place) for place in range(len(group.parts))]
@@ -145,7 +145,6 @@ def record(found: Transfers, link_gb_s: float | None) -> MatchedExchange:
         ),
         algorithm_gb_s=algorithm,
         bus_gb_s=bus,
-        link_gb_s=link_gb_s if bus is not None else None,
         note=note,
     )
 

@@ -53,7 +53,7 @@ def test_an_instance_splits_into_its_shortest_duration_and_the_rest(durations: l
     noticed = [own for own in durations if max(own) - min(own) > max(NOTICEABLE_NS, int(min(own) * NOTICEABLE_SHARE))]
     assert sum(found.lasts.values()) == len(noticed)
     assert found.lasts == {rank: sum(1 for own in noticed if own.index(min(own)) == rank) for rank in range(3)}
-    one = record(found, None)
+    one = record(found)
     assert one.matched == len(durations)
     assert one.bus_gb_s is None
 
@@ -63,10 +63,10 @@ def test_bandwidth_needs_sizes_and_every_member() -> None:
         rows = [Ran(start=1_000_000 * n, end=1_000_000 * n + 500_000, bytes=nbytes) for n in range(1, 9)]
         did = [Did(rank=rank, lanes={lane("data", "all-reduce", "all_reduce", communicator=1, size=size): rows}) for rank in range(ranks)]
         (group,), _ = match(members(did), None)
-        return record(split_exchanges(group), 450.0)
+        return record(split_exchanges(group))
 
     whole = exchange(2, 100_000_000)
-    assert (whole.algorithm_gb_s, whole.bus_gb_s, whole.link_gb_s) == (200.0, 200.0, 450.0)  # type: ignore[attr-defined]
+    assert (whole.algorithm_gb_s, whole.bus_gb_s) == (200.0, 200.0)  # type: ignore[attr-defined]
     assert exchange(4, 100_000_000).bus_gb_s is None  # type: ignore[attr-defined]
     assert "captured" in exchange(4, 100_000_000).note  # type: ignore[attr-defined]
     assert "sizes" in exchange(2, None).note  # type: ignore[attr-defined]
@@ -85,7 +85,7 @@ def test_who_comes_last_and_who_waits_is_told_of_each_rank() -> None:
         for rank, late in enumerate((0, 300_000, 0))
     ]
     (group,), _ = match(members(did), None)
-    told = [(one.rank, one.wait_ns, one.last_share) for one in record(split_exchanges(group), None).waits]
+    told = [(one.rank, one.wait_ns, one.last_share) for one in record(split_exchanges(group)).waits]
     assert told == [(0, 8 * 300_000, 0.0), (1, 0, 1.0), (2, 8 * 300_000, 0.0)]
 
 
