@@ -9,7 +9,7 @@ from statistics import linear_regression, median, median_low
 
 from msgspec import Struct
 
-from diagnose.knowledge.data import checked, converted, packaged
+from diagnose.knowledge.data import checked, contents
 from diagnose.model.statistics import MAD, t_quantile, t_tail
 
 _FILE = "bisection.yaml"
@@ -50,7 +50,7 @@ class Numbers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def load_numbers() -> Numbers:
     """The numbers in use. Raises RuleFileError."""
     with checked(_FILE, effect="Nothing was searched.", next_step="Correct the file; each number needs value, meaning and source."):
-        return converted(packaged(_FILE), Numbers)
+        return contents(_FILE, Numbers)
 
 
 _AROUND = 2  # readings on either side that a single one is held against

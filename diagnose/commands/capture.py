@@ -96,8 +96,8 @@ def ranks_of(job: Job | None) -> tuple[int, ...]:
 
     Two of one group and one of another show whether communication is slow or waits for a straggler.
     """
-    world = None if job is None else job.get("world_size")
-    if not isinstance(world, int) or isinstance(world, bool) or world < 1:
+    world = None if job is None else job.count("world_size")
+    if world is None:
         return (0,)
     return tuple(sorted({0, min(1, world - 1), world // 2}))
 

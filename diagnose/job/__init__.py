@@ -7,6 +7,6 @@ called in each of them is data (trace_rules/job_settings.yaml). What reads them 
 
 from __future__ import annotations
 
-from diagnose.job.model import Job, Setting, SettingValue
+from diagnose.job.model import Job, Setting, SettingValue, count_of
 
-__all__ = ["Job", "Setting", "SettingValue"]
+__all__ = ["Job", "Setting", "SettingValue", "count_of"]

@@ -186,3 +186,8 @@ class NoTrainingError(JobFileError):
 def job_error(source: str, what: str, next_step: str) -> JobFileError:
     """An error of the job file; `what` goes on after the file's name."""
     return JobFileError(f"{source} {what}.", effect=EFFECT, next_step=next_step)
+
+
+def count_of(job: Job | None, name: str) -> int | None:
+    """The value of a setting that is a whole number above nought; None of others, where it is not known, and without a job file."""
+    return None if job is None else job.count(name)

@@ -10,7 +10,7 @@ import polars as pl
 from msgspec import Struct
 
 from diagnose.document.ranks import LateCause
-from diagnose.knowledge.data import WrongDataError, checked, converted, packaged
+from diagnose.knowledge.data import WrongDataError, checked, contents
 from diagnose.model.vocabulary import METHOD_BUCKETS, Role
 
 FILE = "buckets.yaml"
@@ -49,7 +49,7 @@ Buckets: TypeAlias = Mapping[str, BucketSpec]  # in the order of the vocabulary
 def load_buckets(data: bytes | None = None) -> Buckets:
     """The buckets in a file's bytes (by default the program's own). Raises RuleFileError, also where one that measures go by is missing."""
     with checked(FILE, effect="No trace can be classified.", next_step="Correct the file; the comment at its top explains the fields."):
-        found = converted(packaged(FILE) if data is None else data, dict[str, BucketSpec])
+        found = contents(FILE, dict[str, BucketSpec], data)
         problems = [f"the bucket {name} is missing, which measures go by" for name in METHOD_BUCKETS if name not in found]
         odd = [name for name in found if not re.fullmatch(r"[a-z][a-z0-9_]*", name)]
         problems += [f"{name!r} is no name for a bucket: small letters, digits and _" for name in odd]

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from diagnose.knowledge.data import Strict, WrongDataError, checked, converted, table
+from diagnose.knowledge.data import Strict, WrongDataError, checked, contents, own_text
 from diagnose.knowledge.settings import JobSettings, load_job_settings
 from diagnose.knowledge.vocabulary import Vocabulary, load_vocabulary
 
@@ -152,13 +152,16 @@ class ComparisonRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 def load_comparison_rules(rules: Sequence[Path] = ()) -> ComparisonRules:
     """The program's own; one of the folders `rules` may hold another comparison.yaml. Raises RuleFileError."""
     job = load_job_settings()
-    return ComparisonRules(limits=parse_limits(table(_FILE, rules).read_bytes(), job), job=job, words=load_vocabulary())
+    return ComparisonRules(limits=parse_limits(job, own_text(_FILE, rules)), job=job, words=load_vocabulary())
 
 
-def parse_limits(data: bytes, job: JobSettings) -> Limits:
-    """The limits in a file's bytes. Raises RuleFileError, also for a missing aspect or source, and a setting unknown or named twice."""
+def parse_limits(job: JobSettings, data: bytes | None = None) -> Limits:
+    """The limits in a file's bytes (the program's own file by default).
+
+    Raises RuleFileError, also for a missing aspect or source, and a setting unknown or named twice.
+    """
     with checked(_FILE, effect="No two runs can be compared.", next_step="Correct the file; its comments explain the fields."):
-        found = converted(data, Limits)
+        found = contents(_FILE, Limits, data)
         problems = _problems(found, job)
         if problems:
             raise WrongDataError("; ".join(problems))

@@ -30,15 +30,10 @@ def packaged(file: str) -> bytes:
     return (files("trace_rules") / file).read_bytes()
 
 
-def converted(data: bytes, kind: type[T]) -> T:
-    """YAML in the shape of `kind`; for use inside `checked`."""
-    return msgspec.convert(strict_yaml.load(data), kind)
-
-
-def contents(file: str, kind: type[T]) -> T:
-    """A file of `trace_rules/` as it comes with the program, in the shape of `kind`; for use inside `checked`."""
+def contents(file: str, kind: type[T], own: bytes | None = None) -> T:
+    """A file of `trace_rules/` in the shape of `kind`, as it comes with the program or in the text `own`; for use inside `checked`."""
     path = files("trace_rules") / file
-    return msgspec.convert(document(path, path.read_bytes()), kind)
+    return msgspec.convert(document(path, path.read_bytes()) if own is None else strict_yaml.load(own), kind)
 
 
 def document(file: Traversable, text: bytes) -> object:
@@ -60,10 +55,16 @@ OWN_TABLES = tuple(
 )
 
 
-def table(file: str, rules: Sequence[Path]) -> Traversable | Path:
-    """The last of the files of that name that lie bare in the user's folders `rules`, else the program's own."""
+def own_table(file: str, rules: Sequence[Path]) -> Path | None:
+    """The last of the files of that name that lie bare in the user's folders `rules`; None where the program's own counts."""
     own = [folder / file for folder in rules if file in OWN_TABLES and (folder / file).is_file()]
-    return own[-1] if own else files("trace_rules") / file
+    return own[-1] if own else None
+
+
+def own_text(file: str, rules: Sequence[Path]) -> bytes | None:
+    """The text of `own_table`."""
+    path = own_table(file, rules)
+    return None if path is None else path.read_bytes()
 
 
 COMMENTED = "Correct the file; the comments at its top explain the fields."

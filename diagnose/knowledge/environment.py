@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct, field
 
-from diagnose.knowledge.data import checked, converted, packaged
+from diagnose.knowledge.data import checked, contents
 from diagnose.model.environment import EnvironmentItem
 
 FILE = "environment.yaml"
@@ -86,7 +86,7 @@ class EnvironmentRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def load_environment_rules(data: bytes | None = None) -> EnvironmentRules:
     """The list of what may be taken out, of a file's bytes (the program's own file by default). Raises RuleFileError."""
     with checked(FILE, effect="Nothing was analysed, because it could not be told what may be taken out of a capture."):
-        found = converted(packaged(FILE) if data is None else data, _File)
+        found = contents(FILE, _File, data)
         return EnvironmentRules(
             items=found.items,
             prefixes=found.variables.prefixes,

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from diagnose.knowledge.data import checked, converted, packaged
+from diagnose.knowledge.data import checked, contents
 from diagnose.model.vocabulary import CommKind
 
 FILE = "exchanges.yaml"
@@ -35,7 +35,7 @@ ExchangeNames: TypeAlias = Sequence[tuple[ExchangeName, tuple[re.Pattern[str], .
 def load_exchange_names(data: bytes | None = None) -> ExchangeNames:
     """All operations with their compiled patterns, of a file's bytes (the program's own file by default). Raises RuleFileError."""
     with checked(FILE, effect="Nothing was analysed, because exchanges could not be told apart."):
-        found = converted(packaged(FILE) if data is None else data, _File)
+        found = contents(FILE, _File, data)
         return tuple((entry, tuple(re.compile(pattern) for pattern in entry.patterns)) for entry in found.operations)
 
 

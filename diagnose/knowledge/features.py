@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from diagnose.knowledge.data import checked, converted, packaged
+from diagnose.knowledge.data import checked, contents
 
 FILE = "features.yaml"
 
@@ -51,7 +51,7 @@ Features: TypeAlias = Mapping[str, re.Pattern[str]]
 def load_features(data: bytes | None = None) -> Features:
     """One compiled expression per feature, of a file's bytes (the program's own file by default). Raises RuleFileError."""
     with checked(FILE, effect="Nothing was analysed, because it could not be told which features run."):
-        found = converted(packaged(FILE) if data is None else data, _Features)
+        found = contents(FILE, _Features, data)
         return {name: _compiled(feature) for name, feature in msgspec.structs.asdict(found).items()}
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from diagnose.knowledge.data import Strict, WrongDataError, checked, converted
+from diagnose.knowledge.data import Strict, WrongDataError, checked, contents
 from diagnose.knowledge.effects import TRANSFORMATIONS, Transformation, select_problem
+
+_FILE = "forecast.yaml"
 
 
 class Margin(Strict, frozen=True, kw_only=True):
@@ -83,10 +85,10 @@ class ForecastRules(Strict, frozen=True, kw_only=True):
     gpu: Gpu
 
 
-def load_forecast_rules(data: bytes) -> ForecastRules:
-    """The file's content. Raises RuleFileError."""
-    with checked("forecast.yaml", effect="Nothing was analysed."):
-        found = converted(data, ForecastRules)
+def load_forecast_rules(data: bytes | None = None) -> ForecastRules:
+    """The content of a file's bytes (the program's own file by default). Raises RuleFileError."""
+    with checked(_FILE, effect="Nothing was analysed."):
+        found = contents(_FILE, ForecastRules, data)
         selects = {f"words.{name}.select": word.select for name, word in found.words.items()}
         selects |= {f"gpu.{name}": getattr(found.gpu, name) for name in Gpu.__struct_fields__}
         for name in ("compute", "transport"):

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from diagnose.knowledge.buckets import Buckets
-from diagnose.knowledge.data import table
+from diagnose.knowledge.data import own_table, own_text
 from diagnose.knowledge.environment import EnvironmentRules, load_environment_rules
 from diagnose.knowledge.exchanges import ExchangeNames, load_exchange_names
 from diagnose.knowledge.features import Features, load_features
@@ -43,9 +43,9 @@ def load_knowledge(rules: Sequence[Path] = ()) -> Knowledge:
     return Knowledge(
         rulebook=rulebook,
         taxonomy=load_taxonomy(extra=own_bucket_files(rules), buckets=rulebook.buckets),
-        hosts=load_host_rules(table("hosts.yaml", rules)),
-        features=load_features(table("features.yaml", rules).read_bytes()),
-        exchanges=load_exchange_names(table("exchanges.yaml", rules).read_bytes()),
-        environment=load_environment_rules(table("environment.yaml", rules).read_bytes()),
-        forecast=load_forecast_rules(table("forecast.yaml", rules).read_bytes()),
+        hosts=load_host_rules(own_table("hosts.yaml", rules)),
+        features=load_features(own_text("features.yaml", rules)),
+        exchanges=load_exchange_names(own_text("exchanges.yaml", rules)),
+        environment=load_environment_rules(own_text("environment.yaml", rules)),
+        forecast=load_forecast_rules(own_text("forecast.yaml", rules)),
     )

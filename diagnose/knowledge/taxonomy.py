@@ -379,16 +379,15 @@ def _replaced(entry: _EntryT, own: _EntryT) -> _EntryT:
     return structs.replace(own, marks=entry.marks)
 
 
-def load_host_rules(file: Traversable | Path | None = None) -> HostRules:
+def load_host_rules(file: Path | None = None) -> HostRules:
     """The rules for host calls and ranges: the program's own, whose patterns tests check, or those of `file`. Raises RuleFileError."""
-    packaged = importlib.resources.files("trace_rules") / "hosts.yaml"
-    path = packaged if file is None else file
-    rules, _ = _decode(path, HostRules, packaged=path == packaged)
+    path = importlib.resources.files("trace_rules") / "hosts.yaml" if file is None else file
+    rules, _ = _decode(path, HostRules, packaged=file is None)
     entries = [
         (f"{place}, {entry.id}", entry.id, entry.patterns) for place in ("calls", "ranges", "polled") for entry in getattr(rules, place)
     ]
     entries += [(f"steps, {anchor.id}", anchor.id, (anchor.pattern,)) for anchor in rules.steps]
-    wrong = None if path == packaged else _first_wrong([patterns for _, _, patterns in entries])
+    wrong = None if file is None else _first_wrong([patterns for _, _, patterns in entries])
     if wrong is not None:
         index, pattern, reason = wrong
         raise _wrong(path.name, entries[index][0], f"the pattern {pattern!r} is no regular expression ({reason})")

@@ -11,7 +11,7 @@ from statistics import median
 from msgspec import Struct
 
 from diagnose.errors import InputError
-from diagnose.knowledge.data import checked, converted, packaged
+from diagnose.knowledge.data import checked, contents
 
 _FILE = "trainer_logs.yaml"
 _NOTHING = "Nothing was compared."
@@ -63,7 +63,7 @@ class LoggedRun(Struct, frozen=True, kw_only=True):
 def load_specs() -> LogSpecs:
     """The patterns that come with the program. Raises RuleFileError."""
     with checked(_FILE, effect="No log can be read.", next_step="Correct the file."):
-        found = converted(packaged(_FILE), LogSpecs)
+        found = contents(_FILE, LogSpecs)
         for name in LogSpecs.__struct_fields__:
             re.compile(getattr(found, name).pattern)
         return found

@@ -23,7 +23,7 @@ from diagnose.document.diagnosis import (
     Tool,
 )
 from diagnose.document.ranks import RankProblem, Ranks
-from diagnose.job import Job
+from diagnose.job import Job, count_of
 from diagnose.job.derived import completed
 from diagnose.knowledge.load import Knowledge
 from diagnose.knowledge.rulebook import Platform, Rulebook, platform_of
@@ -189,11 +189,11 @@ def _compared(
     if len(devices) < 2:
         return None
     places = [(device.rank, device.device) for device in devices]
-    stated = job.get("world_size") if job is not None else None
+    stated = count_of(job, "world_size")
     return compare(
         kept,
         job,
-        world=stated if isinstance(stated, int) else world,
+        world=world if stated is None else stated,
         claimed={rank: number + 1 for rank, number in claimed.items()},
         middle=middle if middle in places else places[0],
         buckets=knowledge.buckets,

@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import structs
 
 from diagnose.document.diagnosis import Capture, Efficiency, Fact, Identity, JobRead
-from diagnose.job import Job
+from diagnose.job import Job, count_of
 from diagnose.knowledge.rulebook import Rulebook
 from diagnose.knowledge.templates import decimal
 
@@ -43,9 +43,9 @@ def identity(capture: Capture, job: Job | None, facts: Mapping[str, Fact], *, ra
     precision, source = _precision(job, facts)
     return Identity(
         model=None if job is None else _model(job),
-        layers=_count(job, "num_layers"),
-        experts=_count(job, "num_moe_experts"),
-        gpus=_count(job, "world_size") or _number(facts, "world_size"),
+        layers=count_of(job, "num_layers"),
+        experts=count_of(job, "num_moe_experts"),
+        gpus=count_of(job, "world_size") or _number(facts, "world_size"),
         gpu=gpus,
         layout=layout,
         precision=precision,
@@ -64,10 +64,6 @@ def _model(job: Job) -> str | None:
         return named
     target = job.get("model_target")
     return _CLASS.sub("", target.rpartition(".")[2]) or None if isinstance(target, str) else None
-
-
-def _count(job: Job | None, name: str) -> int | None:
-    return None if job is None else job.count(name)
 
 
 def _number(facts: Mapping[str, Fact], name: str) -> int | None:

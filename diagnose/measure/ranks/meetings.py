@@ -9,7 +9,7 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from diagnose.job import Job
+from diagnose.job import Job, count_of
 from diagnose.knowledge.buckets import Buckets
 from diagnose.measure.ranks.matching import LIMIT_NS, Clocks, Matched, aligned
 from diagnose.measure.ranks.members import Input, Member, members_of, mesh_of
@@ -59,8 +59,8 @@ def meet(inputs: Sequence[Input], job: Job | None, buckets: Buckets) -> Met:
     members = at_stages(members_of(inputs), buckets)
     matched, unmatched, clocks = aligned(members, mesh_of(job))
     met = met_of(members, matched, clocks)
-    world = job.get("world_size") if job is not None else None
-    absent = world - len({member.rank.rank for member in members}) if isinstance(world, int) else 0
+    world = count_of(job, "world_size")
+    absent = 0 if world is None else world - len({member.rank.rank for member in members})
     partly = (f"{absent} of {world} ranks were not captured: waiting for these stays what it was.",) if absent > 0 else ()
     return replace(met, notes=(*partly, *met.notes, *left_alone(unmatched)))
 

@@ -129,18 +129,17 @@ def mesh_of(job: Job | None) -> Mesh | None:
     if job is None:
         return None
     names = ("world_size", "tensor_model_parallel_size", "context_parallel_size", "pipeline_model_parallel_size")
-    sizes = [value if isinstance(value := job.get(name), int) and value > 0 else None for name in names]
-    world, tensor, context, pipeline = (sizes[0], *(size or 1 for size in sizes[1:]))
+    world, *sizes = (job.count(name) for name in names)
+    tensor, context, pipeline = (size or 1 for size in sizes)
     if world is None or world % (tensor * context * pipeline):
         return None
-    expert, expert_tensor = job.get("expert_model_parallel_size"), job.get("expert_tensor_parallel_size")
     return Mesh(
         world=world,
         tensor=tensor,
         context=context,
         pipeline=pipeline,
-        expert=expert if isinstance(expert, int) and expert > 0 else None,
-        expert_tensor=expert_tensor if isinstance(expert_tensor, int) and expert_tensor > 0 else 1,
+        expert=job.count("expert_model_parallel_size"),
+        expert_tensor=job.count("expert_tensor_parallel_size") or 1,
         pipeline_before_data=job.get("use_tp_pp_dp_mapping") is True,
     )
 

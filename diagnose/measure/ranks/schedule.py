@@ -11,7 +11,7 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from diagnose.job import Job
+from diagnose.job import Job, count_of
 from diagnose.knowledge.buckets import Buckets
 from diagnose.measure.device import step_median
 from diagnose.measure.exchanges import PIPELINE
@@ -137,10 +137,10 @@ def schedule_of(members: Sequence[Member], stages: Stages | None, job: Job | Non
     """The pipeline's schedule, by the job or by what ran; None without a pipeline, or where nothing tells its micro-batches."""
     if stages is None or stages.count < 2:
         return None
-    batches = _positive(job, "num_microbatches") or _repeated(members, buckets)
+    batches = count_of(job, "num_microbatches") or _repeated(members, buckets)
     if batches is None:
         return None
-    virtual = _positive(job, "virtual_pipeline_model_parallel_size")
+    virtual = count_of(job, "virtual_pipeline_model_parallel_size")
     if virtual is None:
         virtual = 1 if job is not None else _chunks(members, batches)
     shares: dict[int, list[float]] = {}
@@ -157,12 +157,6 @@ def schedule_of(members: Sequence[Member], stages: Stages | None, job: Job | Non
         measured=median_low([member.median.window_ns for member in members]),
         outside=median_low([_outside(member) for member in members]),
     )
-
-
-def _positive(job: Job | None, name: str) -> int | None:
-    """A setting of the job that counts something; None where it does not tell."""
-    found = job.get(name) if job is not None else None
-    return found if isinstance(found, int) and found > 0 else None
 
 
 def _repeated(members: Sequence[Member], buckets: Buckets) -> int | None:

@@ -525,11 +525,11 @@ def text(old: str = "", new: str = "") -> bytes:
 )
 def test_a_wrong_file_is_refused_with_the_place(old: str, new: str, words: str) -> None:
     with pytest.raises(RuleFileError, match=words):
-        parse_limits(text(old, new), RULES.job)
+        parse_limits(RULES.job, text(old, new))
 
 
 def test_the_file_that_comes_along_is_right() -> None:
-    assert parse_limits(text(), RULES.job) == RULES.limits
+    assert parse_limits(RULES.job, text()) == RULES.limits
 
 
 def test_one_run_against_one_is_likely_worse_up_to_what_twice_the_assumed_noise_allows() -> None:
