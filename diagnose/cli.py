@@ -38,7 +38,8 @@ from diagnose.commands import (
 )
 from diagnose.commands.options import write_panels
 from diagnose.commands.output import EXIT_GATE, ClosedPipeError, say, silence
-from diagnose.errors import DiagnoseError, InputError, TerminatedError, UsageError
+from diagnose.errors import DiagnoseError, InputError, TerminatedError, UsageError, nearest
+from diagnose.render import WRITERS
 from diagnose.version import __version__
 
 if TYPE_CHECKING:
@@ -105,13 +106,8 @@ def _refuse_mistyped(word: str, verbs: Iterable[str]) -> None:
     """Raise UsageError for a word that is nearly a verb, has nothing of a path, and is none."""
     if word.startswith("-") or set("./\\*?[") & set(word) or os.path.exists(word):  # noqa: PTH110 - never raises
         return
-    import difflib  # noqa: PLC0415
-
-    close = difflib.get_close_matches(word.lower(), list(verbs), n=1, cutoff=0.7)
-    if close:
-        raise UsageError(
-            f"There is no command or file {word!r}.", effect="Nothing was done.", next_step=f"Did you mean `diagnose {close[0]}`?"
-        )
+    for verb in nearest(word, verbs, alike=0.7):
+        raise UsageError(f"There is no command or file {word!r}.", effect="Nothing was done.", next_step=f"Did you mean `diagnose {verb}`?")
 
 
 @click.group(
@@ -211,6 +207,8 @@ def _ended(fault: BaseException) -> int:
             code, said = fault.exit_code, f"error: {fault}"
         case click.exceptions.NoArgsIsHelpError():
             code, said = EXIT_USAGE, fault.format_message()
+        case click.NoSuchOption():
+            code, said = EXIT_USAGE, f"error: {_no_such_option(fault)} Try `diagnose --help`."
         case click.ClickException():
             code, said = EXIT_USAGE, f"error: {fault.format_message()} Try `diagnose --help`."
         case TerminatedError(exit_code=number) | click.Abort(__cause__=TerminatedError(exit_code=number)):
@@ -228,6 +226,17 @@ def _ended(fault: BaseException) -> int:
             said = _internal(fault)
     say(said)
     return code
+
+
+def _no_such_option(fault: click.NoSuchOption) -> str:
+    """That there is no such option; where it is the name of a format that the verb knows, how that is asked for."""
+    params = {} if fault.ctx is None else {param.name: param for param in fault.ctx.command.params}
+    known = params["format"].type if "format" in params else None
+    asked = next((one for one in WRITERS if fault.option_name == f"--{one.name}"), None)
+    if asked is None or not isinstance(known, click.Choice) or asked.name not in known.choices:
+        return fault.format_message()
+    file = f"-o FILE{asked.extensions[0]} writes it to a file, " if asked.extensions and "output" in params else ""
+    return f"{fault.message} It is a format: {file}--format {asked.name} prints it."
 
 
 def _internal(fault: BaseException) -> str:

@@ -11,13 +11,17 @@ from contextlib import contextmanager
 from typing import ClassVar
 
 
-def meant(word: str, known: Iterable[str]) -> str:
-    """` Did you mean NAME?` where a word is nearly one of these, in whatever case; else nothing."""
+def nearest(word: str, known: Iterable[str], *, most: int = 1, alike: float = 0.6) -> list[str]:
+    """At most so many of the known words that are nearly this one, in whatever case, the nearest first; `alike` up to 1, the same word."""
     import difflib  # noqa: PLC0415 - only where something is wrong
 
     by_small = {one.lower(): one for one in known}
-    close = difflib.get_close_matches(word.lower(), by_small, n=1)
-    return f" Did you mean {by_small[close[0]]}?" if close else ""
+    return [by_small[close] for close in difflib.get_close_matches(word.lower(), by_small, n=most, cutoff=alike)]
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """` Did you mean NAME?` where a word is nearly one of these; else nothing."""
+    return "".join(f" Did you mean {one}?" for one in nearest(word, known))
 
 
 class DiagnoseError(Exception):

@@ -377,6 +377,13 @@ class Shown(Detail):
     sections: tuple[str, ...] = section_option("changed, delta, kernels, overlap, notes")
 
 
+class Explained(Detail):
+    """How much of a forecast is printed as text."""
+
+    verbose: int = verbose_option("what it rests on, with all sources and assumptions")
+    sections: tuple[str, ...] = section_option("changes, where, verify")
+
+
 def output_of(kind: str) -> type[Output]:
     """The same for documents of another kind, in the formats that there are for it."""
     return type(kind, (Output,), {"format": format_option(kind, "Format of standard output. "), "output": output_option(kind)})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from diagnose.commands.options import CHANGE, USUAL, Group, JobFile, Measuring, Output, Verb, option, output_of, takes
+from diagnose.commands.options import CHANGE, USUAL, Explained, Group, JobFile, Measuring, Output, Verb, option, output_of, takes
 from diagnose.commands.output import check_outputs, progress, say, write_document
 from diagnose.errors import InputError, UsageError
 
@@ -36,8 +36,8 @@ class Change(Group):
 
 @click.command(cls=Verb)
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE...")
-@takes(change=Change, job=JobFile, measuring=Measuring, output=output_of("forecast"))
-def whatif(traces: tuple[str, ...], change: Change, job: JobFile, measuring: Measuring, output: Output) -> int:
+@takes(change=Change, job=JobFile, measuring=Measuring, output=output_of("forecast"), detail=Explained)
+def whatif(traces: tuple[str, ...], change: Change, job: JobFile, measuring: Measuring, output: Output, detail: Explained) -> int:
     """Say what a step would take after changes, replayed with what each operation waited for.
 
     \b
@@ -61,7 +61,7 @@ def whatif(traces: tuple[str, ...], change: Change, job: JobFile, measuring: Mea
         from diagnose.pipeline import whatif as forecast  # noqa: PLC0415 - imports polars
 
         document = forecast(traces, **vars(change), **measuring.arguments(job), progress=report, notice=None if output.quiet else say)
-    write_document(document, output, config=job.config)
+    write_document(document, output, config=job.config, detail=detail)
     if document.step_ns is None:
         first = document.refused[0]
         raise InputError(first.reason, effect="There is no forecast.", next_step=first.next_step)

@@ -475,7 +475,8 @@ class Block(Struct, frozen=True, kw_only=True):
     `section`: the one that it belongs to on a page (none: above all sections). `worth`: where length is limited the parts of most worth
     come first. `least`, `most`: the room between which it is written. `aside`: folded where length is limited; `folded`: on pages, under
     `fold` where several share one. `brief`: stands for it where length is limited, and the whole comes folded, later. `column`: left (1) or
-    right (2) where two stand side by side. `detail`: what has to be asked for before a terminal writes it.
+    right (2) where two stand side by side. `detail`: what has to be asked for before a terminal writes it; `until`: up to what that it
+    still does.
     """
 
     content: Content
@@ -490,6 +491,7 @@ class Block(Struct, frozen=True, kw_only=True):
     brief: Table | None = None
     column: int = 0
     detail: int = ANSWER
+    until: int = EVERYTHING
 
     @property
     def names(self) -> frozenset[str]:

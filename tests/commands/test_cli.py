@@ -548,6 +548,10 @@ def test_the_command_ends_with_3_where_a_line_could_not_be_read(capsys: pytest.C
         (["anaylse", "x.json"], 2, "Did you mean `diagnose analyse`?"),
         (["comapre", "a", "b"], 2, "Did you mean `diagnose compare`?"),
         (["good.json", "--section", "findigs"], 2, "Did you mean findings?"),
+        (["good.json", "--html"], 2, "It is a format: -o FILE.html writes it to a file, --format html prints it."),
+        (["good.json", "--github"], 2, "No such option '--github'. It is a format: --format github prints it."),
+        (["rules", "--json"], 2, "It is a format: --format json prints it."),
+        (["rules", "--sarif"], 2, "No such option '--sarif'. Try `diagnose --help`."),
     ],
 )
 def test_what_is_mistyped_is_an_error(

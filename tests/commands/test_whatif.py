@@ -84,6 +84,26 @@ def test_a_doubt_is_told_beside_the_forecast(monkeypatch: pytest.MonkeyPatch, ca
     assert said.index("with 2 changes (62 to 90).") < said.index("Low certainty: nobody tried.") < said.index("After each change")
 
 
+def test_sources_and_assumptions_are_told_where_they_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(monkeypatch, forecast(), "a.sqlite")
+    brief = capsys.readouterr().out.partition("What it rests on\n")[2]
+    assert brief.splitlines()[:3] == [
+        " measured: durations",
+        " assumed: turns",
+        " assumed: 1 thing of every replay; -v shows them, and all sources",
+    ]
+    for words in (["-v"], ["--section", "rests"]):
+        run(monkeypatch, forecast(), "a.sqlite", *words)
+        whole = capsys.readouterr().out.partition("What it rests on\n")[2]
+        assert whole.splitlines()[:3] == [
+            " measured: durations [this trace]",
+            " assumed: turns [a paper]",
+            " assumed: the CPU does the same work",
+        ]
+
+
 def test_help_lists_questions_under_headings(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["whatif", "--help"]) == 0
     said = capsys.readouterr().out

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.errors import UsageError
+from diagnose.errors import UsageError, nearest
 from diagnose.knowledge.glossary import Word
 from diagnose.knowledge.vocabulary import Vocabulary
 from diagnose.render import report as r
@@ -45,7 +44,8 @@ def report(document: Explanation) -> r.Report:
         entries.append(replace(known, parts=(*run, *known.parts)))
     if entries:
         return _report(document, tuple(Block(content=one, name=one.name, worth=90) for one in entries))
-    near = _near(document.name, [key for kind in KINDS for key in kind.ids(document)])
+    bare = wanted.rpartition(":")[2].removeprefix("job_")
+    near = nearest(bare, [key for kind in KINDS for key in kind.ids(document)], most=3, alike=0.5)
     plurals = ", ".join(kind.plural for kind in KINDS)
     raise UsageError(
         f"Nothing is called {units.shorten(document.name, 80)!r}.",
@@ -85,10 +85,3 @@ def _names(kind: Kind, key: str) -> tuple[str, ...]:
 def _word(wanted: str, words: Mapping[str, Word]) -> str:
     """The id of the word of the field that is also called so; otherwise the name itself."""
     return next((f"word:{key}" for key, one in words.items() if wanted in one.spellings(key)), wanted)
-
-
-def _near(name: str, ids: Iterable[str]) -> list[str]:
-    """Ids like `name`, whatever its case and whether a kind stands before it."""
-    plain = {key.lower(): key for key in ids}
-    found = difflib.get_close_matches(name.strip().lower().rpartition(":")[2].removeprefix("job_"), plain, n=3, cutoff=0.5)
-    return [plain[key] for key in found]

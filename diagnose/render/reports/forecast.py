@@ -69,8 +69,8 @@ def _blocks(document: Forecast) -> Iterator[Block]:
         yield from (Block(content=figure, section="where", least=PAGE) for figure in figures.deltas(document))
         yield Block(content=_categories(document), section="where", worth=96)
         yield from (Block(content=figure, section="timelines", least=PAGE) for figure in figures.timelines(document))
-        yield Block(content=_ingredients(document), section="rests", name="what it rests on", worth=90, least=r.LIMITED)
-        yield Block(content=_ingredients(document, brief=True), section="rests", name="what it rests on", most=r.TERMINAL)
+        yield Block(content=_ingredients(document), section="rests", name="what it rests on", worth=90, detail=r.FINDINGS)
+        yield Block(content=_brief_ingredients(document), section="rests", name="what it rests on", most=r.TERMINAL, until=r.ANSWER)
     if document.refused:
         yield Block(content=r.Listing(texts=tuple(_refusals(document))), section="refused", name="no forecast", worth=94)
     refused = {one.question for one in document.refused}
@@ -205,12 +205,18 @@ def _categories(document: Forecast) -> Table:
     )
 
 
-def _ingredients(document: Forecast, *, brief: bool = False) -> r.Listing:
-    """What it is made of, each with its source; where there is little room without it, and what the replay assumes as one."""
-    several = len({one.question for one in document.ingredients if one.question}) > 1
-    told = [f"{one.basis}: {f'{one.question}, ' if several and one.question else ''}{one.text}" for one in document.ingredients]
-    if brief:
-        more = f"assumed: {len(document.assumptions)} things of every replay; the page and the JSON output name them, and all sources"
-        return r.Listing(texts=(*told, *([more] if document.assumptions else [])))
-    sources = [f"{text} [{one.source}]" for text, one in zip(told, document.ingredients, strict=True)]
+def _ingredients(document: Forecast) -> r.Listing:
+    """What it is made of, each with its source, and what every replay assumes."""
+    sources = [f"{text} [{one.source}]" for text, one in zip(_sentences(document), document.ingredients, strict=True)]
     return r.Listing(texts=(*sources, *(f"assumed: {text}" for text in document.assumptions)))
+
+
+def _brief_ingredients(document: Forecast) -> r.Listing:
+    """The same where there is little room: without sources, and what is assumed only counted."""
+    more = f"assumed: {units.plural(len(document.assumptions), 'thing')} of every replay; -v shows them, and all sources"
+    return r.Listing(texts=(*_sentences(document), *([more] if document.assumptions else [])))
+
+
+def _sentences(document: Forecast) -> list[str]:
+    several = len({one.question for one in document.ingredients if one.question}) > 1
+    return [f"{one.basis}: {f'{one.question}, ' if several and one.question else ''}{one.text}" for one in document.ingredients]

@@ -80,9 +80,9 @@ def _asked(report: r.Report, options: Options) -> r.Report:
     """The report with what was asked for: named parts alone, or all up to a detail. What scrolls by ends with the verdict."""
     blocks = [block for block in report.blocks if block.least <= r.TERMINAL <= block.most]
     if options.sections:
-        wanted = [block for block in blocks if block.names & set(options.sections)]
+        wanted = [block for block in blocks if block.names & set(options.sections) and block.until == r.EVERYTHING]
         return replace(report, blocks=tuple(wanted), sentence="")
-    shown = replace(report, blocks=tuple(block for block in blocks if block.detail <= options.detail))
+    shown = replace(report, blocks=tuple(block for block in blocks if block.detail <= options.detail <= block.until))
     if options.detail > r.ANSWER:
         return shown
     answered = any(isinstance(block.content, r.Masthead) for block in blocks)
