@@ -69,7 +69,7 @@ def diagnose(
     `notice` what a log should keep (a worker that died). Raises the errors of `diagnose.errors`.
     """
     prepared = prepare(config=config, overrides=overrides, command=command, rules=rules, step_range=step_range, nsys=nsys)
-    found = find_inputs([inputs] if isinstance(inputs, str | Path) else inputs)
+    found = find_inputs(inputs)
     logged = None if log is None else logged_run(Path(log), load_specs(), profiled=_profiled(prepared.job))
     settings = for_inputs(prepared, len(found.paths)) if forecasts else prepared.settings
     run, outcomes, measured = _all_measured(found, replace(prepared, settings=settings), rank, engine, progress, notice)
@@ -168,7 +168,7 @@ def whatif(
     from diagnose.reason.plan import of_numerics  # noqa: PLC0415
 
     prepared = prepare(config=config, overrides=overrides, command=command, rules=rules, step_range=step_range, nsys=nsys)
-    found = find_inputs([inputs] if isinstance(inputs, str | Path) else inputs)
+    found = find_inputs(inputs)
     crowd = too_many(len(found.paths))
     if crowd is not None:
         raise UsageError(crowd, effect="Nothing was forecast.", next_step="`diagnose` itself compares all of them.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -67,33 +67,16 @@ def history(
     line, steps = (answer.creeping, answer.found) if isinstance(answer, Answer) else (None, ())
     categories = [_categories(one.document, place) for one in captured]
     creeping = None if line is None else _creeping(state, line, categories)
-    undone = taken_back(steps)
     sides = [_around(steps, number, len(captured)) for number in range(len(steps))]
-    rows = tuple(
-        HistoryStep(
-            label=captured[step.likeliest[0]].label,
-            chance=rounded(step.likeliest[1]),
-            before=captured[step.before].label,
-            last=captured[step.place].label,
-            base=rounded(step.base),
-            new=rounded(step.new),
-            relative=rounded((step.new - step.base) / abs(step.base)) if step.base else None,
-            base_commit=captured[step.before].commit,
-            commit=captured[step.place].commit,
-            taken_back_by=captured[undone[number].likeliest[0]].label if number in undone else None,
-            moved=tuple(_moved(categories, sides[number])),
-        )
-        for number, step in enumerate(steps)
-    )
+    rows = tuple(_rows(captured, steps, [_moved(categories, around) for around in sides]))
     known = [one.document for one in captured]
-    paces = (
-        [
-            _pace(row.moved, known[here.start : here.stop][::-1], known[there.start : there.stop], rules)
-            for row, (here, there) in zip(rows, sides, strict=True)
+    if creeping is not None:
+        paces = [_pace(creeping.moved, known, known[::-1], rules)]
+    else:
+        around = zip(rows, sides, strict=True)
+        paces = [
+            _pace(row.moved, known[here.start : here.stop][::-1], known[there.start : there.stop], rules) for row, (here, there) in around
         ]
-        if creeping is None
-        else [_pace(creeping.moved, known, known[::-1], rules)]
-    )
     levels = _levels(state, steps) if line is None else _along(state, line)
     return History(
         schema=SCHEMA,
@@ -114,6 +97,26 @@ def history(
         notes=tuple(_notes(state, captured, [(one.label, why) for one, (_, why) in zip(captured, measured, strict=True) if why])),
         gradual=creeping,
     )
+
+
+def _rows(captured: Sequence[Captured], steps: Sequence[ChangePoint], moved: Sequence[Iterable[CategoryMove]]) -> Iterator[HistoryStep]:
+    """The steps of the series as the document tells them, each with what `moved` there."""
+    undone = taken_back(steps)
+    for number, (step, categories) in enumerate(zip(steps, moved, strict=True)):
+        place, chance = step.likeliest
+        yield HistoryStep(
+            label=captured[place].label,
+            chance=rounded(chance),
+            before=captured[step.before].label,
+            last=captured[step.place].label,
+            base=rounded(step.base),
+            new=rounded(step.new),
+            relative=rounded((step.new - step.base) / abs(step.base)) if step.base else None,
+            base_commit=captured[step.before].commit,
+            commit=captured[step.place].commit,
+            taken_back_by=captured[undone[number].likeliest[0]].label if number in undone else None,
+            moved=tuple(categories),
+        )
 
 
 def _measured(one: Captured, metric: str, place: tuple[int, int] | None, rules: ComparisonRules) -> tuple[Samples | None, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -605,63 +605,69 @@ def _compile(
 
 
 def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, bytes]) -> None:
-    """Names that stand outside expressions: evidence, fixes, places, settings, templates, examples."""
-    places = places_of(book.buckets)
+    """Names that stand outside expressions: evidence, fixes, places, settings, templates, examples. Raises RuleFileError."""
     units = {name: book.unit(name) for name in book.schema}
-    said = units | {"per": "text"}
-    bound_units = said | {"bound_ns": "ns", "bound_share": "share", "speedup_ceiling": "count"}
-    for key, rule in book.rules.items():
-        names = {name for facts in (*rule.examples.fires, *rule.examples.silent) for name in facts}
-        wrong = (
-            ([] if rule.wall in (*book.walls.walls, CAPTURE) else [f"wall: unknown wall {rule.wall}"])
-            + [f"evidence: unknown name {name}" for name in rule.evidence if name not in units]
-            + [f"fixes: unknown fix {name}" for name in rule.fixes if name not in book.fixes]
-            + [f"first: unknown fix {name}" for name in rule.first if name not in book.fixes]
-            + [f"reach: {name} is no fix of this rule" for name in rule.reach if name not in rule.fixes]
-            + [f"where: unknown place {name}" for name in rule.where if name not in places]
-            + [f"examples: unknown name {name}" for name in sorted(names) if name not in units]
-            + [f"summary: {problem}" for problem in templates.problems(rule.summary, bound_units)]
-            + [f"cause: {problem}" for one in (rule.cause, rule.late) if one for problem in templates.problems(one.say, bound_units)]
-            + [f"cause.of: unknown wall {one.of}" for one in (rule.cause, rule.late) if one and one.of and one.of not in book.walls.walls]
-        )
-        if wrong:
-            raise rule_error(labels[key], wrong[0], files[labels[key]])
-    for key, fix in book.fixes.items():
-        texts = [item.say for item in (*fix.needs, *fix.conflicts)]
-        wrong = (
-            [f"walls: unknown wall {name}" for name in fix.walls if name not in book.walls.walls]
-            + [f"first: unknown fix {item.first}" for item in (*fix.needs, *fix.conflicts) if item.first and item.first not in book.fixes]
-            + [
-                f"changes[{index}].framework: unknown framework {item.framework}"
-                for index, item in enumerate(fix.changes)
-                if item.framework not in (*book.job.frameworks, *BESIDE_FRAMEWORKS)
-            ]
-            + [f"changes: unknown setting {item.setting}" for item in fix.changes if item.setting and item.setting not in book.settings]
-            + [f"say: {problem}" for text in texts for problem in templates.problems(text, said)]
-            + [f"effect[{index}].{problem}" for index, effect in enumerate(fix.effect) if (problem := effect.problem())]
-            + [
-                f"effect[{index}].library: unknown library {effect.library}"
-                for index, effect in enumerate(fix.effect)
-                if effect.library is not None and effect.library not in book.platforms.exchange_libraries
-            ]
-            + (["no_effect: there is an effect"] if fix.effect and fix.no_effect else [])
-            + ([] if fix.effect or fix.no_effect else ["id: what it does to a step is missing: effect, or no_effect with the reason"])
-        )
-        if wrong:
-            raise rule_error(labels[key], wrong[0], files[labels[key]])
-    wrong = book.relevance.problems(fixes=book.fixes, rules=book.rules, frameworks=book.job.frameworks)
-    if wrong:
-        raise rule_error("relevance.yaml", wrong[0])
-    verdict_units = said | {
-        name: "share" if name.endswith("share") else "ns" if name.endswith("_ns") else "text" for name in VERDICT_COLUMNS
+    places = places_of(book.buckets)
+    wrong = {key: _wrong_in_rule(rule, book, units, places) for key, rule in book.rules.items()}
+    wrong |= {key: _wrong_in_fix(fix, book, units) for key, fix in book.fixes.items()}
+    for key in [key for key, found in wrong.items() if found][:1]:
+        raise rule_error(labels[key], wrong[key][0], files[labels[key]])
+    of_tables = {
+        "relevance.yaml": book.relevance.problems(fixes=book.fixes, rules=book.rules, frameworks=book.job.frameworks),
+        "walls.yaml": _wrong_in_walls(book, units),
     }
-    leads = [*book.walls.lead, *(lead for spec in book.walls.walls.values() for lead in spec.says)]
-    sentences = [item.say for group in (leads, book.walls.floor, book.walls.also, book.walls.certainty) for item in group]
-    wrong = [problem for text in sentences for problem in templates.problems(text, verdict_units)]
-    told = [*(one.finding for one in book.walls.floor), *(one.finding for one in book.walls.certainty)]
-    wrong += [f"finding: unknown rule {name}" for name in told if name and name not in book.rules]
-    if wrong:
-        raise rule_error("walls.yaml", wrong[0])
+    for label in [label for label, found in of_tables.items() if found][:1]:
+        raise rule_error(label, of_tables[label][0])
+
+
+_PER = {"per": "text"}  # what every sentence but a check's may say beyond the facts
+
+
+def _wrong_in_rule(rule: Rule, book: Rulebook, units: Mapping[str, str], places: Collection[str]) -> list[str]:
+    names = sorted({name for facts in (*rule.examples.fires, *rule.examples.silent) for name in facts})
+    said = {**units, **_PER, "bound_ns": "ns", "bound_share": "share", "speedup_ceiling": "count"}
+    causes = [cause for cause in (rule.cause, rule.late) if cause is not None]
+    return [
+        *([] if rule.wall in (*book.walls.walls, CAPTURE) else [f"wall: unknown wall {rule.wall}"]),
+        *(f"evidence: unknown name {name}" for name in rule.evidence if name not in units),
+        *(f"fixes: unknown fix {name}" for name in rule.fixes if name not in book.fixes),
+        *(f"first: unknown fix {name}" for name in rule.first if name not in book.fixes),
+        *(f"reach: {name} is no fix of this rule" for name in rule.reach if name not in rule.fixes),
+        *(f"where: unknown place {name}" for name in rule.where if name not in places),
+        *(f"examples: unknown name {name}" for name in names if name not in units),
+        *(f"summary: {problem}" for problem in templates.problems(rule.summary, said)),
+        *(f"cause: {problem}" for cause in causes for problem in templates.problems(cause.say, said)),
+        *(f"cause.of: unknown wall {cause.of}" for cause in causes if cause.of and cause.of not in book.walls.walls),
+    ]
+
+
+def _wrong_in_fix(fix: FixSpec, book: Rulebook, units: Mapping[str, str]) -> list[str]:
+    items, frameworks = (*fix.needs, *fix.conflicts), (*book.job.frameworks, *BESIDE_FRAMEWORKS)
+    changes, effects = list(enumerate(fix.changes)), list(enumerate(fix.effect))
+    libraries = {None, *book.platforms.exchange_libraries}
+    return [
+        *(f"walls: unknown wall {name}" for name in fix.walls if name not in book.walls.walls),
+        *(f"first: unknown fix {item.first}" for item in items if item.first and item.first not in book.fixes),
+        *(f"changes[{place}].framework: unknown framework {one.framework}" for place, one in changes if one.framework not in frameworks),
+        *(f"changes: unknown setting {one.setting}" for _, one in changes if one.setting and one.setting not in book.settings),
+        *(f"say: {problem}" for item in items for problem in templates.problems(item.say, {**units, **_PER})),
+        *(f"effect[{place}].{problem}" for place, one in effects if (problem := one.problem())),
+        *(f"effect[{place}].library: unknown library {one.library}" for place, one in effects if one.library not in libraries),
+        *(["no_effect: there is an effect"] if fix.effect and fix.no_effect else []),
+        *([] if fix.effect or fix.no_effect else ["id: what it does to a step is missing: effect, or no_effect with the reason"]),
+    ]
+
+
+def _wrong_in_walls(book: Rulebook, units: Mapping[str, str]) -> list[str]:
+    walls = book.walls
+    own = {name: "share" if name.endswith("share") else "ns" if name.endswith("_ns") else "text" for name in VERDICT_COLUMNS}
+    leads = [*walls.lead, *(lead for spec in walls.walls.values() for lead in spec.says)]
+    sentences = [item.say for group in (leads, walls.floor, walls.also, walls.certainty) for item in group]
+    told = [*(one.finding for one in walls.floor), *(one.finding for one in walls.certainty)]
+    return [
+        *(problem for text in sentences for problem in templates.problems(text, {**units, **_PER, **own})),
+        *(f"finding: unknown rule {name}" for name in told if name and name not in book.rules),
+    ]
 
 
 def _digest(sources: Sequence[_Source]) -> str:

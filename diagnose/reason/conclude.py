@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from diagnose.document.device import Communication, Memory
 from diagnose.document.diagnosis import (
@@ -15,12 +15,18 @@ from diagnose.document.diagnosis import (
     Diagnosis,
     Efficiency,
     Fact,
+    Finding,
     JobProblem,
     JobRead,
     LedgerEntry,
+    NotAssessed,
+    PlanStep,
     RankInfo,
     TableCount,
     Tool,
+    Verdict,
+    WallBound,
+    Where,
 )
 from diagnose.document.ranks import RankProblem, Ranks
 from diagnose.job import Job, count_of
@@ -65,88 +71,121 @@ def conclude(
     worlds = [value for part in measured if isinstance(value := part.facts["world_size"], int)]
     traced = max(worlds, default=None)
     job = None if job is None else completed(job, world_size=traced)
-    middle = _middle(measured)
-    compared = _compared(measured, middle, job, traced, knowledge)
-    place = (compared.shown.rank, compared.shown.device) if compared is not None else middle
-    chosen = compared.ranks.chosen if compared is not None else "it is the one in the middle by step"
-    shown = next(one for one in devices if (one.rank, one.device) == place)
-    source = next(part for part in measured if any(one is shown for one in part.devices))
+    choice = _choice(measured, job, traced, knowledge)
+    shown, compared = choice.shown, choice.compared
+    own = records[shown.rank, shown.device]
     ledger = sum((part.ledger for part in measured), start=Ledger())
     ranks = None
     if compared is not None:
         ranks = with_links(_with_failed(compared.ranks, ledger), _platform(shown, knowledge.rulebook)[1])
-    own = {rank.rank for part in measured for rank in part.ranks if rank.claimed is None}
+    named = {rank.rank for part in measured for rank in part.ranks if rank.claimed is None}
     facts = _facts(
-        source,
+        choice.source,
         shown,
-        records[place],
+        own,
         knowledge,
         ranks,
         job,
-        captured=len({one.rank for one in devices} & own),
+        captured=len({one.rank for one in devices} & named),
         run={**of_all([part.facts for part in measured]), **_slowdown(shown, None if logged is None else logged.step_ns)},
         logged=logged,
     )
-    typical = typical_facts(shown, facts)
-    walls = bounds(facts, knowledge.rulebook, typical)
-    where = {**device_where(shown, records[place]), **rank_where(ranks)}
-    findings, not_assessed = find(facts, job=job, rulebook=knowledge.rulebook, where=where, walls=walls)
-    said = structs.replace(
-        verdict(walls, facts, knowledge.rulebook, job, findings=findings, typical_step_ns=_length(typical)),
-        rank=shown.rank,
-        device=shown.device,
-    )
-    read, capture = _job(job, traced), _capture(measured, facts, ledger, shown, chosen, include_host_info=include_host_info)
-    known = identity(capture, job, facts, rank=shown.rank, device=shown.device, captured=len(own))
-    context = make_context(facts, job, knowledge.rulebook)
-    platform = context.values.get("platform")
+    judged = _judged(shown, facts, {**device_where(shown, own), **rank_where(ranks)}, job, knowledge.rulebook)
+    read, capture = _job(job, traced), _capture(measured, facts, ledger, shown, choice.why, include_host_info=include_host_info)
+    known = identity(capture, job, facts, rank=shown.rank, device=shown.device, captured=len(named))
+    platform = make_context(facts, job, knowledge.rulebook).values.get("platform")
     speed = efficiency(known, read, facts, knowledge.rulebook, platform=platform if isinstance(platform, str) else None)
-    single = [rule.id for rule in knowledge.rulebook.rules.values() if rule.one_change]
-    plan = plan_of(findings, said, shown.mean_step_ns, single)
     return Diagnosis(
         schema=SCHEMA,
         tool=Tool(name="diagnose", version=__version__, rules_sha256=knowledge.rulebook.sha256),
-        verdict=said,
-        walls=walls,
+        verdict=judged.verdict,
+        walls=judged.walls,
         identity=known,
         efficiency=speed,
-        plan=plan,
+        plan=judged.plan,
         job=_held_against(read, speed),
         capture=capture,
-        ledger=tuple(
-            LedgerEntry(
-                code=entry.code,
-                severity=entry.severity,
-                origin=CODES[entry.code].origin,
-                table=entry.table,
-                count=entry.count,
-                meaning=CODES[entry.code].meaning,
-                detail=entry.detail,
-                files=_losers(measured, entry.code),
-            )
-            for entry in ledger.folded().entries
-        ),
+        ledger=_ledger_entries(ledger, measured),
         steps=steps(devices, shown),
-        totals=tuple(own.totals for own in records.values()),
-        budget=tuple(own.budget for own in records.values()),
-        buckets=tuple(row for own in records.values() for row in own.buckets),
+        totals=tuple(one.totals for one in records.values()),
+        budget=tuple(one.budget for one in records.values()),
+        buckets=tuple(row for one in records.values() for row in one.buckets),
         unclassified=unclassified(shown),
-        communication=tuple(_with_waits(row, compared) for own in records.values() for row in own.communication),
-        blocking=tuple(row for own in records.values() for row in own.blocking),
-        host=tuple(row for own in records.values() for row in own.host),
-        memory=_with_levels(records[place].memory, facts),
+        communication=tuple(_with_waits(row, compared) for one in records.values() for row in one.communication),
+        blocking=tuple(row for one in records.values() for row in one.blocking),
+        host=tuple(row for one in records.values() for row in one.host),
+        memory=_with_levels(own.memory, facts),
         occupancy=shown.occupancy.record,
         facts=facts,
-        findings=findings,
-        not_assessed=not_assessed,
+        findings=judged.findings,
+        not_assessed=judged.not_assessed,
         timeline=timeline(shown),
         moe_layer=moe_layer(shown),
         vision=vision(devices),
         ranks=ranks,
-        passed=passed(knowledge.rulebook, findings, not_assessed),
+        passed=passed(knowledge.rulebook, judged.findings, judged.not_assessed),
         environment=merged([part.provenance.environment for part in measured]),
         split=tuple(split(one) for one in devices),
         kernels=tuple(kernels(one) for one in _with_kernels(devices, shown)),
+    )
+
+
+class _Choice(Struct, frozen=True, kw_only=True):
+    """The device that the document speaks of, its input, why it is that one, and the comparison of ranks."""
+
+    shown: DeviceMeasure
+    source: Measured
+    why: str
+    compared: Compared | None
+
+
+def _choice(measured: Sequence[Measured], job: Job | None, world: int | None, knowledge: Knowledge) -> _Choice:
+    """What a comparison of ranks chooses; without one, the device in the middle."""
+    middle = _middle(measured)
+    compared = _compared(measured, middle, job, world, knowledge)
+    place = middle if compared is None else (compared.shown.rank, compared.shown.device)
+    source, shown = next((part, one) for part in measured for one in part.devices if (one.rank, one.device) == place)
+    why = "it is the one in the middle by step" if compared is None else compared.ranks.chosen
+    return _Choice(shown=shown, source=source, why=why, compared=compared)
+
+
+class _Judgement(Struct, frozen=True, kw_only=True):
+    """What the rules say of one device."""
+
+    walls: tuple[WallBound, ...]
+    findings: tuple[Finding, ...]
+    not_assessed: tuple[NotAssessed, ...]
+    verdict: Verdict
+    plan: tuple[PlanStep, ...]
+
+
+def _judged(shown: DeviceMeasure, facts: Mapping[str, Fact], where: Mapping[str, Where], job: Job | None, rulebook: Rulebook) -> _Judgement:
+    """Facts × rules: bounds, findings with the places in `where`, verdict and plan."""
+    usual = typical_facts(shown, facts)
+    walls = bounds(facts, rulebook, usual)
+    findings, not_assessed = find(facts, job=job, rulebook=rulebook, where=where, walls=walls)
+    said = structs.replace(
+        verdict(walls, facts, rulebook, job, findings=findings, typical_step_ns=_length(usual)), rank=shown.rank, device=shown.device
+    )
+    single = [rule.id for rule in rulebook.rules.values() if rule.one_change]
+    plan = plan_of(findings, said, shown.mean_step_ns, single)
+    return _Judgement(walls=walls, findings=findings, not_assessed=not_assessed, verdict=said, plan=plan)
+
+
+def _ledger_entries(ledger: Ledger, measured: Sequence[Measured]) -> tuple[LedgerEntry, ...]:
+    """What was refused, repaired or lost, with what it means."""
+    return tuple(
+        LedgerEntry(
+            code=entry.code,
+            severity=entry.severity,
+            origin=CODES[entry.code].origin,
+            table=entry.table,
+            count=entry.count,
+            meaning=CODES[entry.code].meaning,
+            detail=entry.detail,
+            files=_losers(measured, entry.code),
+        )
+        for entry in ledger.folded().entries
     )
 
 

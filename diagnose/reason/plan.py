@@ -59,22 +59,13 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None, 
         if answered == MOST_STEPS:
             break
         taken = {step.fix for step in steps}
-        looks = (finding.bound_ns or 0) >= LOOK_SHARE * (step_ns or 0) or finding.id == cause
-        reached = [fix for fix in finding.fixes if fix.reach_ns is None or fix.reach_ns >= LEAST_SHARE * (step_ns or 0)]
-        open_ = [fix for fix in reached if fix.state in ("applicable", "unknown") and (looks or fix.phase != _LOOKING)]
-        sure = [fix for fix in open_ if fix.state == "applicable"] or open_[:1]
-        if open_ and all(fix.state == "unknown" for fix in open_):
-            sure = open_
-        if any(fix.id in taken for fix in sure[:1]):
-            answers[sure[0].id].setdefault(finding.wall, finding.bound_ns or 0)
+        able = _able(finding, step_ns, looks=finding.id == cause or (finding.bound_ns or 0) >= LOOK_SHARE * (step_ns or 0))
+        if able and able[0].id in taken:
+            answers[able[0].id].setdefault(finding.wall, finding.bound_ns or 0)
             if finding.id in one_change:
-                whole[sure[0].id] = max(whole.get(sure[0].id, 0), finding.bound_ns or 0)
+                whole[able[0].id] = max(whole.get(able[0].id, 0), finding.bound_ns or 0)
             continue
-        new = [
-            fix
-            for place, fix in enumerate(sure)
-            if fix.id not in taken and (place == 0 or (fix.phase != _LOOKING and (sure[0].phase == _LOOKING or not fix.numerics)))
-        ][: 1 + MOST_INSTEAD]
+        new = _first_and_instead(able, taken)
         if new:
             made = [_step(fix, finding, None if place == 0 else new[0].id, step_ns) for place, fix in enumerate(new)]
             steps += made
@@ -88,6 +79,27 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None, 
         answered += 1
     steps = [_on_all_walls(step, answers.get(step.fix or "", {}), whole.get(step.fix or ""), step_ns) for step in steps]
     return tuple(structs.replace(step, exclusive_with=tuple(_exclusive(step, steps))) for step in steps)
+
+
+def _able(finding: Finding, step_ns: int | None, *, looks: bool) -> list[Fix]:
+    """The fixes that surely apply to a finding, or where none does, those that may; without what reaches next to nothing.
+
+    `looks`: with those that only find out more.
+    """
+    able = [
+        fix
+        for fix in finding.fixes
+        if fix.state in ("applicable", "unknown")
+        and (fix.reach_ns is None or fix.reach_ns >= LEAST_SHARE * (step_ns or 0))
+        and (looks or fix.phase != _LOOKING)
+    ]
+    return [fix for fix in able if fix.state == "applicable"] or able
+
+
+def _first_and_instead(able: Sequence[Fix], taken: Collection[str | None]) -> list[Fix]:
+    """The first of a finding's fixes, and those that could be had instead and are not `taken` by another step."""
+    instead = [fix for fix in able[1:] if fix.id not in taken and fix.phase != _LOOKING and (able[0].phase == _LOOKING or not fix.numerics)]
+    return [*able[:1], *instead[:MOST_INSTEAD]]
 
 
 def _sure_first(findings: Sequence[Finding]) -> list[Finding]:

@@ -41,13 +41,13 @@ class Inputs(Struct, frozen=True, kw_only=True):
     ignored: tuple[tuple[str, str], ...]
 
 
-def find_inputs(given: Sequence[str | Path]) -> Inputs:
+def find_inputs(given: str | Path | Sequence[str | Path]) -> Inputs:
     """Every input that `given` stands for, once. Raises InputError for a folder without traces and a pattern without matches."""
     paths: dict[str | Path, str | Path] = {}
     ignored: list[tuple[str, str]] = []
     in_folders: set[str | Path] = set()
     named: set[str | Path] = set()
-    for one in given:
+    for one in [given] if isinstance(given, str | Path) else given:
         if str(one) == STDIN:
             paths.setdefault(STDIN, STDIN)
             continue

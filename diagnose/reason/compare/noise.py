@@ -98,40 +98,29 @@ def decide(
     """
     here, there = [median(run) for run in base], [median(run) for run in new]
     levels = fmean(here), fmean(there)
-    delta, transform = levels[1] - levels[0], transform_of([*here, *there])
+    delta, scale = levels[1] - levels[0], _Scale(transform=transform_of([*here, *there]), base=levels[0])
     relative = delta / abs(levels[0]) if levels[0] else None
     usual = run_noise if run_noise is not None else limits.count_noise.value if counts else limits.run_noise.value
-    numbers = [transform.to(one) for one in here], [transform.to(one) for one in there]
-    unit = 1.0 if transform.logarithmic else (abs(levels[0]) or transform.unit) / transform.unit  # what a relative number is of the base
-    within = _within(base, new, transform, limits, paired=paired, counts=counts)
+    numbers = [scale.transform.to(one) for one in here], [scale.transform.to(one) for one in there]
+    within = _within(base, new, scale.transform, limits, paired=paired, counts=counts)
     noise = _between(numbers, within, usual, limits)
     source: NoiseSource = noise.source if noise.source != "assumed" or run_noise is None else "given"
-    floor = limits.floor.value if source in {"assumed", "partly assumed"} else limits.floor_measured.value
-    allowed = max(tolerance if tolerance is not None else limits.tolerance.value, floor)
-    level = limits.p_value.value if source == "measured" else limits.p_value_assumed.value
+    terms = _terms(source, tolerance, limits)
     error = noise.error(len(base), len(new), within.astray)
     change = fmean(numbers[1]) - fmean(numbers[0])
     p = min(1.0, 2 * t_tail(abs(change) / error.size, error.freedom))
     single = noise.freedom is None and not counts and min(len(base[0]), len(new[0])) == 1
-    low, high = (None, None) if single else _interval(change, error, transform, levels, limits)
-    smallest = _smallest(error, level, floor, unit, transform, limits) if relative is not None else None
-    basis: Basis
-    result: Result
-    if sorted(map(sorted, base)) == sorted(map(sorted, new)):
-        basis, result = "identical", "no_change"
-    else:
-        basis = "single step" if single else "two captures" if noise.freedom is None else "runs"
-        size = math.inf if relative is None else abs(relative)
-        moved = p <= level and size >= floor
-        inside = low is not None and high is not None and max(-low, high) <= allowed * abs(levels[0])
-        shown = smallest is not None and smallest <= allowed
-        result = (
-            ("regression" if (delta > 0) == larger_is_worse else "improvement")
-            if moved
-            else "no_change"
-            if inside and shown
-            else "cannot_tell"
-        )
+    low, high = (None, None) if single else _interval(change, error, scale, delta, limits)
+    smallest = _smallest(error, terms, scale, limits) if relative is not None else None
+    identical = sorted(map(sorted, base)) == sorted(map(sorted, new))
+    moved = p <= terms.level and (relative is None or abs(relative) >= terms.floor)
+    inside = low is not None and high is not None and max(-low, high) <= terms.allowed * abs(levels[0])
+    shown = smallest is not None and smallest <= terms.allowed
+    result: Result = "cannot_tell"
+    if identical or (inside and shown and not moved):
+        result = "no_change"
+    elif moved:
+        result = "regression" if (delta > 0) == larger_is_worse else "improvement"
     return Decision(
         base=levels[0],
         new=levels[1],
@@ -141,17 +130,52 @@ def decide(
         low=low,
         high=high,
         p_value=None if single else p,
-        between=_rounded(noise.scale / unit),
+        between=_rounded(noise.scale / scale.unit),
         source=source,
-        within=None if within.spread is None else _rounded(within.spread / unit),
+        within=None if within.spread is None else _rounded(within.spread / scale.unit),
         smallest=smallest,
-        tolerance=allowed,
-        doubt=None if source != "assumed" or counts else _doubt(noise, level, unit, transform, limits),
-        more=None
-        if smallest is None or smallest <= allowed
-        else _more(noise, len(base), len(new), allowed, unit, transform, limits, floor),
-        basis=basis,
+        tolerance=terms.allowed,
+        doubt=None if source != "assumed" or counts else _doubt(noise, terms.level, scale, limits),
+        more=None if smallest is None or shown else _more(noise, len(base), len(new), terms, scale, limits),
+        basis="identical" if identical else "single step" if single else "two captures" if noise.freedom is None else "runs",
         result=result,
+    )
+
+
+class _Scale(Struct, frozen=True, kw_only=True):
+    """How values become the numbers that are compared, and these relative to, or differences from, a base level."""
+
+    transform: Transform
+    base: float
+
+    @property
+    def unit(self) -> float:
+        """What a relative number is of the base."""
+        return 1.0 if self.transform.logarithmic else (abs(self.base) or self.transform.unit) / self.transform.unit
+
+    def relative(self, number: float) -> float:
+        """A difference of numbers as a relative change of the base."""
+        return _rounded(math.expm1(number) if self.transform.logarithmic else number / self.unit)
+
+    def difference(self, number: float) -> float:
+        """A difference of numbers as a difference of values."""
+        return self.base * math.expm1(number) if self.transform.logarithmic else number * self.transform.unit
+
+
+class _Terms(Struct, frozen=True, kw_only=True):
+    """When a change counts: the level of the test, the least relative change that is told, and the one up to which it counts as none."""
+
+    level: float
+    floor: float
+    allowed: float
+
+
+def _terms(source: NoiseSource, tolerance: float | None, limits: NoiseLimits) -> _Terms:
+    floor = limits.floor.value if source in {"assumed", "partly assumed"} else limits.floor_measured.value
+    return _Terms(
+        level=limits.p_value.value if source == "measured" else limits.p_value_assumed.value,
+        floor=floor,
+        allowed=max(tolerance if tolerance is not None else limits.tolerance.value, floor),
     )
 
 
@@ -295,16 +319,11 @@ def _held_together(squares: float, freedom: int, assumed: float, limits: NoiseLi
 # --- the interval -----------------------------------------------------------------------------------------------------
 
 
-def _interval(change: float, error: Error, transform: Transform, levels: tuple[float, float], limits: NoiseLimits) -> tuple[float, float]:
-    """The interval of the difference of the levels; it always holds the difference itself."""
-    reach, delta = error.reach((1 - limits.confidence.value) / 2), levels[1] - levels[0]
-    ends = [_difference(change + way * reach, transform, levels[0]) for way in (-1, 1)]
+def _interval(change: float, error: Error, scale: _Scale, delta: float, limits: NoiseLimits) -> tuple[float, float]:
+    """The interval of `delta`, the difference of the levels, which it always holds."""
+    reach = error.reach((1 - limits.confidence.value) / 2)
+    ends = [scale.difference(change + way * reach) for way in (-1, 1)]
     return min(ends[0], delta), max(ends[1], delta)
-
-
-def _difference(number: float, transform: Transform, base: float) -> float:
-    """A difference of numbers as a difference of values."""
-    return base * math.expm1(number) if transform.logarithmic else number * transform.unit
 
 
 def spread_interval(
@@ -347,34 +366,31 @@ def spread_interval(
 # --- what could have been shown ---------------------------------------------------------------------------------------
 
 
-def _smallest(error: Error, level: float, floor: float, unit: float, transform: Transform, limits: NoiseLimits) -> float:
+def _smallest(error: Error, terms: _Terms, scale: _Scale, limits: NoiseLimits) -> float:
     """The smallest relative change that is found with the usual power: beyond the test, and beyond the floor."""
-    number = max(error.reach(level / 2), floor * unit) + error.reach(1 - limits.power.value)
-    return _rounded(math.expm1(number) if transform.logarithmic else number / unit)
+    return scale.relative(max(error.reach(terms.level / 2), terms.floor * scale.unit) + error.reach(1 - limits.power.value))
 
 
-def _doubt(noise: _Noise, level: float, unit: float, transform: Transform, limits: NoiseLimits) -> float:
+def _doubt(noise: _Noise, level: float, scale: _Scale, limits: NoiseLimits) -> float:
     """The relative difference that one run against one stays within, if runs differ by more than is assumed."""
-    number = replace(noise, scale=limits.doubt.value * noise.scale).error(1, 1).reach(level / 2)
-    return _rounded(math.expm1(number) if transform.logarithmic else number / unit)
+    return scale.relative(replace(noise, scale=limits.doubt.value * noise.scale).error(1, 1).reach(level / 2))
 
 
-def _more(
-    noise: _Noise, n_base: int, n_new: int, allowed: float, unit: float, transform: Transform, limits: NoiseLimits, floor: float
-) -> tuple[int, int] | None:
-    """How many runs more of each side would show a change of `allowed`, if the noise is what it seems; None where no number would.
+def _more(noise: _Noise, n_base: int, n_new: int, terms: _Terms, scale: _Scale, limits: NoiseLimits) -> tuple[int, int] | None:
+    """How many runs more of each side would show a change of `terms.allowed`, if the noise is what it seems; None where no number would.
 
     Of the new side alone where the base has runs enough to measure noise and that does; else of both, up to one number.
     """
     weight = limits.noise_weight.value
-    scale = noise.scale if noise.freedom is not None else math.sqrt(noise.scale**2 + noise.of_two / 2)
+    of_runs = noise.scale if noise.freedom is not None else math.sqrt(noise.scale**2 + noise.of_two / 2)
+    measured = replace(terms, level=limits.p_value.value)
     sizes = [(n_base, size) for size in range(n_new + 1, _MOST_RUNS)] if n_base > weight else []
     sizes += [(max(n_base, size), max(n_new, size)) for size in range(2, _MOST_RUNS)]
     for first, second in sizes:
         freedom = first + second - 2
         known = freedom if freedom >= weight else freedom + weight
-        error = Error(size=max(scale * math.sqrt(1 / first + 1 / second), _LEAST), freedom=known)
-        if _smallest(error, limits.p_value.value, floor, unit, transform, limits) <= allowed and (first, second) != (n_base, n_new):
+        error = Error(size=max(of_runs * math.sqrt(1 / first + 1 / second), _LEAST), freedom=known)
+        if _smallest(error, measured, scale, limits) <= terms.allowed and (first, second) != (n_base, n_new):
             return first - n_base, second - n_new
     return None
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from diagnose.document.device import MetricSamples, Phase
-from diagnose.document.diagnosis import SEVERAL_RANKS, Diagnosis, JobRead, NotAssessed
+from diagnose.document.device import MetricSamples, Phase, Steps
+from diagnose.document.diagnosis import SEVERAL_RANKS, Capture, Diagnosis, JobRead, NotAssessed
 from diagnose.knowledge.templates import capitalised
 from diagnose.render import units, words
 from diagnose.render.report import Row, Table, rows_of
@@ -14,6 +14,8 @@ from diagnose.render.reports.diagnosis.tables import file_label, on, per
 
 _SizeValue = int | float | str | None
 _MOST_KEYS = 40  # of a whole configuration dump, hundreds of keys decide nothing here; the JSON output lists all
+_MOST_RANKS = 16
+_MOST_NOTES = 20
 
 
 def memory(document: Diagnosis) -> Table:
@@ -138,54 +140,57 @@ def _setting(value: object) -> str:
 
 def capture(document: Diagnosis) -> Table:
     """How well the run was captured."""
-    found, steps = document.capture, document.steps
+    rows = [*_captured(document.capture), *_steps_captured(document.steps), *_recorded(document)]
+    return Table("capture", "Capture quality", rows_of({"what": what, "found": text} for what, text in rows))
+
+
+def _captured(found: Capture) -> Iterator[tuple[str, str]]:
+    """What was captured, by what, and on which devices and ranks."""
+    yield "format", f"{found.format}{'' if found.schema_version is None else f', schema {found.schema_version}'}"
+    yield "profiler", f"{found.profiler} {found.profiler_version or '(version not recorded)'}"
+    devices = sorted({_device(one.name, one.sm_count, one.memory_bytes) for one in found.devices})
+    yield "devices", "; ".join(devices) or units.MISSING
     ranks = sorted({one.rank for one in found.ranks})
     worlds = sorted({one.world_size for one in found.ranks if one.world_size is not None})
+    whole = units.count(worlds[-1]) if worlds else "an unknown number"
+    yield "ranks captured", f"{len(ranks)} of {whole}: {units.listed(ranks, _MOST_RANKS)}"
+    for one in found.ranks[:_MOST_RANKS]:
+        yield f"rank {one.rank}", f"{file_label(one.file)} (rank from: {one.source}){'' if one.host is None else f', host {one.host}'}"
+
+
+def _steps_captured(steps: Steps) -> Iterator[tuple[str, str]]:
+    """The steps, their lengths, and which were left out."""
+    yield "steps", f"{units.plural(steps.n, 'step')}, cut by: {steps.anchor}"
     spread = steps.duration_ns
-    devices = sorted({_device(one.name, one.sm_count, one.memory_bytes) for one in found.devices})
-    rows = [
-        ["format", f"{found.format}{'' if found.schema_version is None else f', schema {found.schema_version}'}"],
-        ["profiler", f"{found.profiler} {found.profiler_version or '(version not recorded)'}"],
-        ["devices", "; ".join(devices) or units.MISSING],
-        ["ranks captured", f"{len(ranks)} of {units.count(worlds[-1]) if worlds else 'an unknown number'}: {units.listed(ranks, 16)}"],
-        *(
-            [f"rank {one.rank}", f"{file_label(one.file)} (rank from: {one.source}){'' if one.host is None else f', host {one.host}'}"]
-            for one in found.ranks[:16]
-        ),
-        ["steps", f"{units.plural(steps.n, 'step')}, cut by: {steps.anchor}"],
-        [
-            "step time",
-            units.NOT_MEASURED
-            if spread.median is None
-            else f"median {units.ms(spread.median)}, minimum {units.ms(spread.min)}, maximum {units.ms(spread.max)} ms",
-        ],
-        ["steps left out", "; ".join(f"step {one.index}: {one.why}" for one in steps.dropped) or "none"],
-        *(
-            ["kind of step", f"{one.n} of {units.ms_unit(one.duration_ns)}{'' if one.differs_by is None else ': ' + one.differs_by}"]
-            for one in (steps.classes if len(steps.classes) > 1 else ())
-        ),
-        *([["outside", f"{units.ms_unit(steps.outside_ns)} of GPU time lie outside the steps"]] if steps.outside_ns else []),
-        *([f"start-up: {one.name[:80]}", _phase(one)] for one in found.phases),
-        *(
-            [
-                f"cross-check: {check.anchor}",
-                f"median {units.ms_unit(check.median_ns)} over {units.plural(check.n, 'step')}: {'disagrees by more than 5 %' if check.disagrees else 'agrees'}",
-            ]
-            for check in steps.cross_check
-        ),
-        ["CUDA graphs", words.GRAPHS[found.cuda_graphs]],
-        ["launches found", _rate(found.correlation_rate, "of device operations")],
-        ["waits resolved", _rate(found.resolved_wait_rate, "of stream waits")],
-        *(
-            [f"metric: {one.name[:80]}", _sampled(one)]
-            for one in on(found.samples, document.verdict.rank or 0, document.verdict.device or 0)[:_MOST_KEYS]
-        ),
-        *([] if found.samples else [["hardware metrics", ", ".join(found.metrics) or "not sampled"]]),
-        ["slowdown by profiling", units.NOT_MEASURED if found.slowdown is None else units.percent(found.slowdown)],
-        *(["the profiler says", text] for text in found.diagnostics[:20]),
-        *(["note", text] for text in found.notes[:20]),
-    ]
-    return Table("capture", "Capture quality", rows_of({"what": what, "found": text} for what, text in rows))
+    if spread.median is None:
+        yield "step time", units.NOT_MEASURED
+    else:
+        yield "step time", f"median {units.ms(spread.median)}, minimum {units.ms(spread.min)}, maximum {units.ms(spread.max)} ms"
+    yield "steps left out", "; ".join(f"step {one.index}: {one.why}" for one in steps.dropped) or "none"
+    for kind in steps.classes if len(steps.classes) > 1 else ():
+        differs = "" if kind.differs_by is None else f": {kind.differs_by}"
+        yield "kind of step", f"{kind.n} of {units.ms_unit(kind.duration_ns)}{differs}"
+    if steps.outside_ns:
+        yield "outside", f"{units.ms_unit(steps.outside_ns)} of GPU time lie outside the steps"
+
+
+def _recorded(document: Diagnosis) -> Iterator[tuple[str, str]]:
+    """How much of what was wanted the profiler recorded, and what it says itself."""
+    found = document.capture
+    yield from ((f"start-up: {one.name[:80]}", _phase(one)) for one in found.phases)
+    for check in document.steps.cross_check:
+        agrees = "disagrees by more than 5 %" if check.disagrees else "agrees"
+        yield f"cross-check: {check.anchor}", f"median {units.ms_unit(check.median_ns)} over {units.plural(check.n, 'step')}: {agrees}"
+    yield "CUDA graphs", words.GRAPHS[found.cuda_graphs]
+    yield "launches found", _rate(found.correlation_rate, "of device operations")
+    yield "waits resolved", _rate(found.resolved_wait_rate, "of stream waits")
+    samples = on(found.samples, document.verdict.rank or 0, document.verdict.device or 0)
+    yield from ((f"metric: {one.name[:80]}", _sampled(one)) for one in samples[:_MOST_KEYS])
+    if not found.samples:
+        yield "hardware metrics", ", ".join(found.metrics) or "not sampled"
+    yield "slowdown by profiling", units.NOT_MEASURED if found.slowdown is None else units.percent(found.slowdown)
+    yield from (("the profiler says", text) for text in found.diagnostics[:_MOST_NOTES])
+    yield from (("note", text) for text in found.notes[:_MOST_NOTES])
 
 
 def _sampled(one: MetricSamples) -> str:
