@@ -26,6 +26,7 @@ LEAST_SHARE = 0.01
 # of the step, from which bound on it is worth a run to look further (this project's choice): a step waits a little for others anyway
 LOOK_SHARE = 0.05
 _LOOKING = "profile"  # the phase of fixes that only find out more: they stand instead of nothing
+LEFT_OUT = "leave out "  # begins what is said of a flag that goes: an edit of the job file, though no line of it
 _PROSE = re.compile(r"\b(?:the|a|an|of|in|to|or|and|as|with|one)\b|[A-Z]\w+ \w+ ")
 
 
@@ -202,7 +203,7 @@ def written(change: Change) -> tuple[Literal["yaml", "sh", "words"], str]:
     flag, variable = change.key.startswith("-"), change.framework == ENVIRONMENT
     if change.op == "unset" or change.to in ("null", "none") or (flag and change.to == "false"):
         return (
-            ("words", f"leave out {change.key}") if flag else ("sh", f"unset {change.key}") if variable else ("yaml", f"{change.key}: null")
+            ("words", f"{LEFT_OUT}{change.key}") if flag else ("sh", f"unset {change.key}") if variable else ("yaml", f"{change.key}: null")
         )
     if change.choose or _PROSE.search(change.to):
         return "words", f"{change.key}: {'choose ' if change.choose else ''}{change.to}"

@@ -30,7 +30,7 @@ from diagnose.reason.forecast.ranks import Variant
 from diagnose.reason.forecast.select import described, selected
 
 MOVING = ("detach", "interleave", "delay")  # what lets operations run side by side that did not
-_NOTHING_THERE = "Nothing ran in these steps that it would change."
+NOTHING_THERE = "Nothing ran in these steps that it would change."
 _ONE_VALUE = re.compile(r"(?P<name>bucket|cause|comm|exchange|role|phase|operation|backend) = '[^']*'")
 
 
@@ -111,7 +111,7 @@ class Replays(Struct, frozen=True, dict=True):
         """Why a question has no answer in this graph; None where it has one."""
         reason = question.refused
         if not reason and question.of_ranks is None and not any(touches(self.graph, change) for change in question.changes):
-            reason = _NOTHING_THERE
+            reason = NOTHING_THERE
         if not reason:
             return None
         return Refused(question=question.id, reason=reason, next_step=question.next_step or self._known_values(question))

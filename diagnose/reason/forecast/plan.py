@@ -18,9 +18,9 @@ from diagnose.knowledge.rulebook import FixSpec
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.findings import FixReader
 from diagnose.reason.forecast.changes import launch_limit
-from diagnose.reason.forecast.outcome import Replays, per_step, weakest_basis
+from diagnose.reason.forecast.outcome import NOTHING_THERE, Replays, per_step, weakest_basis
 from diagnose.reason.forecast.questions import Question
-from diagnose.reason.plan import bounded
+from diagnose.reason.plan import LEFT_OUT, bounded
 
 NOT_HERE = "More than a report replays by itself; `diagnose whatif` does."
 NOTHING = 0.0005  # of the step: less is not seen in a figure with tenths of a per cent
@@ -50,8 +50,12 @@ class Compatible:
             return False
         if FixReader(context=self.after(chosen)).decide(fixes[key]).state in ("blocked", "already_on"):
             return False
-        reader = FixReader(context=self.after((*chosen, key)))
-        return not any(reader.decide(fixes[one]).failed for one in chosen)
+        before, after = (FixReader(context=self.after(those)) for those in (chosen, (*chosen, key)))
+        return not any(self._failed(after, one) - self._failed(before, one) for one in chosen)
+
+    def _failed(self, reader: FixReader, key: str) -> frozenset[str]:
+        """What a fix asks for and a job lacks, as sentences; one that can be had once (a batch twice as large) lacks it when it is on."""
+        return frozenset(one.say for one in reader.decide(self.context.rulebook.fixes[key]).failed)
 
     def after(self, chosen: Sequence[str]) -> Context:
         """The context of the job with the settings of these fixes."""
@@ -148,25 +152,47 @@ def _grown(
 
 
 def foreseen(
-    steps: Sequence[PlanStep], asked: Callable[[str], Question], replays: Replays, together: Compatible, *, tie_ns: int = 0
+    steps: Sequence[PlanStep],
+    asked: Callable[[str], Question],
+    replays: Replays,
+    together: Compatible,
+    *,
+    tie_ns: int = 0,
+    stay: Container[str] | None = (),
 ) -> tuple[tuple[PlanStep, ...], StepForecast | None]:
     """The steps of a plan with the mean step after each and all before it (of an alternative: in the place of its own), and after all.
 
     Of alternatives the first goes first that none is surely better than (at its worst than it at its best). A fix that can't be had with
     those before it, or whose effect is not known, has no forecast, with the reason. One that wins nothing goes behind all others, and is
     asked once more there: what it shortens may be waited for only after them. `asked` gives the question of a fix. Findings whose bounds
-    are no further below the first's than `tie_ns` may take its place.
+    are no further below the first's than `tie_ns` may take its place. What at its worst wins more than the first likely does, by what is in
+    the trace alone, takes it, but for the fixes that `stay` where they are; None: all do. What would change nothing that ran is no
+    alternative of what was replayed.
     """
-    groups = _first_of_tied(
-        _alternatives(steps), tie_ns, lambda group: [_with_forecast(step, asked, (), replays, together) for step in group]
-    )
+
+    def alone(group: Sequence[PlanStep]) -> list[PlanStep]:
+        return [_with_forecast(step, asked, (), replays, together) for step in group]
+
+    groups = _first_of_tied(_alternatives(steps), tie_ns, alone)
+    if stay is not None:
+        seen = [group for group in groups[1:] if (fix := group[0].fix) is not None and fix not in stay and not _assumes(asked(fix))]
+        groups = _surest_first(groups, seen, alone, replays)
     first, chosen = _forecasts(groups, asked, (), replays, together)
     idle = [place for place, group in enumerate(first) if group[0].no_forecast == WINS_NOTHING]
     again, chosen = _forecasts([groups[place] for place in idle], asked, chosen, replays, together)
     behind = [new if new[0].forecast is not None else first[place] for place, new in zip(idle, again, strict=True)]
     behind.sort(key=lambda group: group[0].no_forecast == WINS_NOTHING)
     found = [step for group in (*(one for place, one in enumerate(first) if place not in idle), *behind) for step in group]
-    return tuple(found), forecast_of(replays, chosen) if chosen else None
+    return _with_something_to_change(found), forecast_of(replays, chosen) if chosen else None
+
+
+def _with_something_to_change(steps: Sequence[PlanStep]) -> tuple[PlanStep, ...]:
+    """The steps without alternatives that would change nothing that ran, where the first of them has a forecast."""
+    told = {step.fix for step in steps if step.instead_of is None and step.forecast is not None}
+    gone = {step.fix for step in steps if step.instead_of in told and step.no_forecast == NOTHING_THERE}
+    return tuple(
+        replace(step, exclusive_with=tuple(one for one in step.exclusive_with if one not in gone)) for step in steps if step.fix not in gone
+    )
 
 
 def _first_of_tied(
@@ -186,6 +212,49 @@ def _first_of_tied(
         return list(groups)
     best = next((group for group in near if _surely_better(forecast(group[:1])[0], lead)), first)
     return [best, *(group for group in groups if group is not best)]
+
+
+def _assumes(question: Question) -> bool:
+    """Whether the size of what a fix wins comes from elsewhere, or is not known."""
+    return not question.changes or weakest_basis([question]) == "assumed"
+
+
+def _surest_first(
+    groups: list[Sequence[PlanStep]],
+    others: Sequence[Sequence[PlanStep]],
+    forecast: Callable[[Sequence[PlanStep]], list[PlanStep]],
+    replays: Replays,
+) -> list[Sequence[PlanStep]]:
+    """The groups, that of `others` first which wins most at its worst, where this is more than the first of all likely wins.
+
+    A finding's bound says how much it is about at most, and some are loose: what surely wins goes before what may win little. The first
+    has to have a forecast; whose bound leaves no room for that is not replayed.
+    """
+    if not others:
+        return groups
+    lead = _best_first(forecast(groups[0]))[0]
+    if lead.forecast is None and lead.no_forecast != WINS_NOTHING:
+        return groups
+    least = _wins(lead)[1]
+    sure = 1 - min(replays.rules.margin.of_saving.values())  # no forecast's worst end is nearer to its likely one
+    room = [group for group in others if sure * (group[0].bound_ns or 0) > least * replays.stretch]
+    found = [(worst, -place, group) for place, group in enumerate(room) if (worst := _surely_wins(forecast(group[:1])[0], lead)) > least]
+    if not found:
+        return groups
+    best = max(found, key=lambda one: one[:2])[2]
+    return [best, *(group for group in groups if group is not best)]
+
+
+def _surely_wins(one: PlanStep, than: PlanStep) -> int:
+    """What a step wins at its worst, ns; nothing where it can't be had as surely as another one."""
+    had = one.state in (than.state, "applicable") and (_in_words(than) or not _in_words(one))
+    return _wins(one)[0] if had else 0
+
+
+def _wins(step: PlanStep) -> tuple[int, int]:
+    """What a step by itself wins at its worst and likely, ns; nothing where it has no forecast."""
+    told = step.forecast
+    return (0, 0) if told is None else (told.now_ns - told.high_ns, told.now_ns - told.likely_ns)
 
 
 def _forecasts(
@@ -303,7 +372,7 @@ def _surely_better(one: PlanStep, than: PlanStep) -> bool:
 
 def _in_words(step: PlanStep) -> bool:
     """Whether no setting makes the change: somebody has to write it."""
-    return all(change.language == "words" for change in step.changes)
+    return all(change.language == "words" and not change.text.startswith(LEFT_OUT) for change in step.changes)
 
 
 def forecast_of(replays: Replays, questions: Sequence[Question]) -> StepForecast:

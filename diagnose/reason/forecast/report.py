@@ -20,7 +20,7 @@ from diagnose.reason.forecast.configured import as_configured
 from diagnose.reason.forecast.outcome import Replays
 from diagnose.reason.forecast.plan import NOTHING, Compatible, forecast_of, foreseen
 from diagnose.reason.forecast.questions import Question, fix_question
-from diagnose.reason.plan import MOST_INSTEAD
+from diagnose.reason.plan import MOST_INSTEAD, of_numerics
 
 _OPEN = ("applicable", "unknown")  # states of fixes that may be had
 
@@ -46,7 +46,8 @@ def with_forecasts(
     def asked(key: str) -> Question:
         return fix_question(key, context, document.findings)
 
-    plan, whole = foreseen(document.plan, asked, replays, Compatible(context), tie_ns=_tie(document.verdict, context))
+    tie, stay = _tie(document.verdict, context), _staying(document)
+    plan, whole = foreseen(document.plan, asked, replays, Compatible(context), tie_ns=tie, stay=stay)
     alone = {fix.id: found for fix in _to_replay(document.findings) if (found := _alone(asked(fix.id), replays)) is not None}
     return replace(
         document,
@@ -65,6 +66,11 @@ def _tie(verdict: Verdict, context: Context) -> int:
     rules = context.rulebook.walls
     open_ = verdict.cause is None and (verdict.tie or verdict.target_wall == rules.fallback)
     return round(rules.tie_share * (context.numbers(["step_ns"])[0] or 0)) if open_ else 0
+
+
+def _staying(document: Diagnosis) -> frozenset[str] | None:
+    """The fixes that take no place of the first of a plan, since they change what is computed; None where the first answers a cause."""
+    return of_numerics(document.findings) if document.verdict.cause is None else None
 
 
 def _to_replay(findings: Sequence[Finding]) -> tuple[Fix, ...]:

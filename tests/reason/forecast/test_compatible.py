@@ -37,3 +37,15 @@ def test_fixes_that_clear_each_other_s_way_are_asked_for_together() -> None:
     assert "blocked" not in states("COM-06", "COM-07").values()
     assert "blocked" not in states("COM-07", "COM-06").values()
     assert states("COM-07", "COM-10")["COM-07"] == "blocked"
+
+
+def test_a_change_that_can_be_made_once_goes_with_others() -> None:
+    """Two micro-batches per rank: one twice as large leaves none to double, which keeps no other fix from going with it."""
+    text = "_target_: megatron.bridge.training.config.ConfigContainer\nmodel: {recompute_granularity: full}\n"
+    text += "train: {micro_batch_size: 1, global_batch_size: 16}\nworld_size: 8\n"
+    together = Compatible(context=make_context({}, parse_job(text), load_rulebook()))
+    assert together.goes_with((), "HOST-05")
+    assert together.goes_with(("HOST-05",), "MEM-03")
+    assert together.goes_with(("MEM-03",), "HOST-05")
+    assert not together.goes_with(("HOST-05",), "HOST-05")
+    assert not together.goes_with(("COM-06",), "MEM-19")  # full recompute, which the overlap refuses

@@ -246,8 +246,62 @@ def test_of_findings_that_tie_the_one_goes_first_that_surely_wins_more(
 ) -> None:
     asked = {one.id: one for one in (question("little", "role = 'transport'", (0.9, 0.9, 0.9)), question("gone", "role = 'transport'"))}
     steps = [structs.replace(planned(key), bound_ns=bound * MS) for key, bound in zip(asked, bounds, strict=True)]
-    found, _ = foreseen(steps, asked.__getitem__, Replays(graph(), rules), Free4All(), tie_ns=tie * MS)  # type: ignore[arg-type]
+    free: Any = Free4All()
+    found, _ = foreseen(steps, asked.__getitem__, Replays(graph(), rules), free, tie_ns=tie * MS, stay=None)
     assert [one.fix for one in found] == order
+
+
+SURE_PACKING = replace(NO_PACKING, changes=tuple(replace(one, basis="measured") for one in NO_PACKING.changes))
+
+
+@for_each(
+    "second, by, bound, stay, first",
+    (SURE_PACKING, (0.0, 0.9, 1.0), 12, (), "packing"),  # likely 3 of 80 ms; without packing 10, and 8 at worst
+    (SURE_PACKING, (0.0, 0.6, 1.0), 12, (), "loose"),  # likely 12
+    (SURE_PACKING, (0.0, 0.9, 1.0), 3, (), "loose"),  # what it is about leaves no room for more
+    (SURE_PACKING, (0.0, 0.9, 1.0), 12, ("packing",), "loose"),
+    (SURE_PACKING, (0.0, 0.9, 1.0), 12, None, "loose"),
+    (SURE_PACKING, (1.0, 1.0, 1.0), 12, (), "packing"),  # it wins nothing
+    (SURE_PACKING, None, 12, (), "loose"),  # nor is it known
+    (NO_PACKING, (0.0, 0.9, 1.0), 12, (), "loose"),  # its size is assumed
+)
+def test_what_wins_more_at_its_worst_than_the_first_likely_does_goes_first(
+    second: Question, by: tuple[float, float, float] | None, bound: int, stay: tuple[str, ...] | None, first: str, rules: ForecastRules
+) -> None:
+    """The first has a loose bound of 40 ms: what it is about at most."""
+    refused = Question(id="loose", title="loose", refused="It hangs on what is not known.")
+    asked = {"loose": refused if by is None else question("loose", "role = 'transport'", by), "packing": second}
+    steps = [structs.replace(planned(key), bound_ns=most * MS) for key, most in zip(asked, (40, bound), strict=True)]
+    free: Any = Free4All()
+    found, _ = foreseen(steps, asked.__getitem__, Replays(graph(), rules), free, stay=stay)
+    assert found[0].fix == first
+
+
+def test_what_has_to_be_asked_for_or_written_takes_no_place_of_a_setting_by_what_it_surely_wins(rules: ForecastRules) -> None:
+    setting = PlanSetting(framework="f", key="a", from_=None, text="a: true", language="yaml", stays=False)
+    asked = {"loose": question("loose", "role = 'transport'", (0.0, 0.9, 1.0)), "packing": SURE_PACKING}
+    free: Any = Free4All()
+    first = structs.replace(planned("loose"), bound_ns=40 * MS, changes=(setting,))
+    others: list[tuple[FixState, tuple[PlanSetting, ...]]] = [("unknown", (setting,)), ("applicable", ())]
+    for state, changes in others:
+        second = structs.replace(planned("packing", state=state), bound_ns=12 * MS, changes=changes)
+        found, _ = foreseen([first, second], asked.__getitem__, Replays(graph(), rules), free)
+        assert [one.fix for one in found] == ["loose", "packing"]
+    flag = structs.replace(setting, key="--a", text="leave out --a", language="words")  # no line of a job file, but an edit of it
+    for change in (setting, flag):
+        written = structs.replace(planned("packing"), bound_ns=12 * MS, changes=(change,))
+        found, _ = foreseen([first, written], asked.__getitem__, Replays(graph(), rules), free)
+        assert [one.fix for one in found] == ["packing", "loose"]
+
+
+def test_what_would_change_nothing_that_ran_is_no_alternative_of_what_was_replayed(rules: ForecastRules) -> None:
+    unknown = Question(id="unknown", title="unknown", refused="It hangs on what is not known.")
+    asked = {one.id: one for one in (NO_PACKING, question("router", "bucket = 'router'"), HALF_LINK, unknown)}
+    steps = [planned("packing"), planned("router", "packing"), structs.replace(planned("link", "packing"), exclusive_with=("router",))]
+    found, _ = foreseen(steps, asked.__getitem__, Replays(graph(), rules), Free4All())  # type: ignore[arg-type]
+    assert [(one.fix, one.exclusive_with) for one in found] == [("packing", ()), ("link", ())]
+    for alone in ([planned("router")], [planned("unknown"), planned("router", "unknown")]):
+        assert len(foreseen(alone, asked.__getitem__, Replays(graph(), rules), Free4All())[0]) == len(alone)  # type: ignore[arg-type]
 
 
 def test_what_has_to_be_asked_for_and_can_t_be_replayed_goes_behind_what_it_ties_with(rules: ForecastRules) -> None:
@@ -424,7 +478,7 @@ def test_a_search_needs_the_order_of_a_plan_only_where_a_fix_of_numerics_has_alt
 def test_a_question_about_nothing_that_is_there_is_refused(rules: ForecastRules) -> None:
     refused = Replays(graph(), rules).unanswered(question("router", "bucket = 'router'"))
     assert refused is not None
-    assert refused.reason == made._NOTHING_THERE
+    assert refused.reason == made.NOTHING_THERE
     there = sorted(graph().nodes["bucket"].drop_nulls().unique().cast(pl.String).to_list())
     assert refused.next_step == f"Here bucket is one of {', '.join(there)}."
     several = Replays(graph(), rules).unanswered(question("several", "bucket = 'router' AND us > 5"))
