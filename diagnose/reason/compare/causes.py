@@ -183,17 +183,17 @@ def together(rows: Sequence[OverlapChange]) -> OverlapChange:
     """All backends of one kind as one exchange: another backend in the new run takes the place of the base's."""
     if len(rows) == 1:
         return rows[0]
-    busy = sum(one.base_busy_ns for one in rows), sum(one.new_busy_ns for one in rows)
-    exposed = sum(one.base_exposed_ns for one in rows), sum(one.new_exposed_ns for one in rows)
+    base_busy, new_busy = sum(one.base_busy_ns for one in rows), sum(one.new_busy_ns for one in rows)
+    base_exposed, new_exposed = sum(one.base_exposed_ns for one in rows), sum(one.new_exposed_ns for one in rows)
     return OverlapChange(
         kind=rows[0].kind,
         backend="",
-        base_busy_ns=busy[0],
-        new_busy_ns=busy[1],
-        base_exposed_ns=exposed[0],
-        new_exposed_ns=exposed[1],
-        base_overlap=1 - exposed[0] / busy[0] if busy[0] else None,
-        new_overlap=1 - exposed[1] / busy[1] if busy[1] else None,
+        base_busy_ns=base_busy,
+        new_busy_ns=new_busy,
+        base_exposed_ns=base_exposed,
+        new_exposed_ns=new_exposed,
+        base_overlap=1 - base_exposed / base_busy if base_busy else None,
+        new_overlap=1 - new_exposed / new_busy if new_busy else None,
         lost_ns=None,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from fractions import Fraction
 
 from msgspec import Struct
@@ -169,17 +169,17 @@ def _places(base: Diagnosis, new: Diagnosis) -> tuple[tuple[Place, Place], list[
         return (next(one for one in here if one[0] == common[0]), next(one for one in there if one[0] == common[0])), []
     if len(here) == len(there) == 1 and any(one.capture.ranks[0].source == "assigned" for one in (base, new) if one.capture.ranks):
         return (here[0], there[0]), []  # a number that only stands for the order contradicts none
-    text = f"No rank was captured in both: base has {_listed(here)}, new has {_listed(there)}. Capture the same rank of both runs."
-    return (place_of(base), place_of(new)), [mismatch("ranks", "captured ranks", _listed(here), _listed(there), "refused", text)]
+    before, after = (_listed({rank for rank, _ in side}) for side in (here, there))
+    text = f"No rank was captured in both: base has {before}, new has {after}. Capture the same rank of both runs."
+    return (place_of(base), place_of(new)), [mismatch("ranks", "captured ranks", before, after, "refused", text)]
 
 
 def _captured(document: Diagnosis) -> list[Place]:
     return sorted((one.rank, one.device) for one in document.budget if one.per_step)
 
 
-def _listed(places: list[Place]) -> str:
-    ranks = sorted({rank for rank, _ in places})
-    few = ", ".join(str(rank) for rank in ranks[:8])
+def _listed(ranks: Collection[int]) -> str:
+    few = ", ".join(str(rank) for rank in sorted(ranks)[:8])
     return f"{few} … ({len(ranks)} ranks)" if len(ranks) > 8 else few or "none"
 
 
@@ -273,12 +273,11 @@ def _tokens(base: Diagnosis, new: Diagnosis, told: tuple[float, float] | None, s
 
 def _devices(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place]) -> Iterator[Mismatch]:
     """Which ranks were captured, where only some are the same, and the GPU."""
-    ranks = _captured(base), _captured(new)
-    common = {rank for rank, _ in ranks[0]} & {rank for rank, _ in ranks[1]}
-    if common and {rank for rank, _ in ranks[0]} ^ {rank for rank, _ in ranks[1]}:
-        names = _listed(ranks[0]), _listed(ranks[1])
-        text = f"Different ranks were captured: {names[0]} in base, {names[1]} in new. Give the same ranks' traces of both."
-        yield mismatch("ranks", "captured ranks", *names, "refused", text)
+    base_ranks, new_ranks = ({rank for rank, _ in _captured(side)} for side in (base, new))
+    if base_ranks & new_ranks and base_ranks != new_ranks:
+        before, after = _listed(base_ranks), _listed(new_ranks)
+        text = f"Different ranks were captured: {before} in base, {after} in new. Give the same ranks' traces of both."
+        yield mismatch("ranks", "captured ranks", before, after, "refused", text)
     here, there = device(base, places[0]), device(new, places[1])
     if here is not None and there is not None and here.casefold() != there.casefold():
         yield mismatch("device", "GPU", here, there, "refused", f"The GPU differs: {here} in base and {there} in new.")

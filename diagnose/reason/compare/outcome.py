@@ -30,6 +30,7 @@ from diagnose.knowledge.vocabulary import Vocabulary
 from diagnose.reason.compare.causes import EXCHANGE, by_kind, causes, in_long_steps, together, uncovered
 from diagnose.reason.compare.comparable import Judgement
 from diagnose.reason.compare.metrics import BLOCKING, BUCKET, CATEGORIES, COMPUTE, KERNELS, NO_STEPS, STEP_TIME, place_of
+from diagnose.reason.compare.patterns import NO_LONG_STEPS, Held, LongSteps
 
 _CATEGORIES: Mapping[str, str] = {
     "transport": "exposed communication",
@@ -133,7 +134,7 @@ def outcome(
     rules: ComparisonRules,
     seen: Sequence[str] = (),
     findings: Sequence[FindingChange] = (),
-    by_mean: tuple[float, str] = (0.0, ""),
+    by_mean: LongSteps = NO_LONG_STEPS,
     besides: str = "",
 ) -> Outcome:
     """The result with its sentences; `seen`: what steps and runs look like; `by_mean`: what a few long steps do to the mean, in words;
@@ -147,9 +148,11 @@ def outcome(
         return Outcome(result="refused", sentence=_refusal(comparability), moved="", reasons=reasons)
     return Outcome(
         result=effect.result,
-        sentence=_joined(_sentence(effect, comparability.normalised, allowed, rules.words, typical=bool(by_mean[1])), by_mean[1]),
+        sentence=_joined(
+            _sentence(effect, comparability.normalised, allowed, rules.words, typical=bool(by_mean.sentence)), by_mean.sentence
+        ),
         moved=_joined(
-            in_long_steps(findings, by_mean[0], rules.limits.causes),
+            in_long_steps(findings, by_mean.change, rules.limits.causes),
             _divided(comparability) if effect.result in {"regression", "improvement"} else "",
             causes((base, new), delta, findings, overlaps, rules.limits.causes, kernels)
             if effect.result in {"regression", "improvement"}
@@ -194,11 +197,13 @@ def _refusal(comparability: Comparability) -> str:
     return f"The two runs can't be compared, so no verdict is given: {what}{more}. With --anyway the figures are shown all the same."
 
 
-def held_in_long_steps(category: str, ns: float, count: int, words: Vocabulary) -> str:
+def held_in_long_steps(held: Held, words: Vocabulary) -> str:
     """What the steps that stand far out have more of, as a sentence that follows; empty where no category holds half of it."""
-    if not category:
+    if not held.category:
         return ""
-    return f" {'It holds' if count == 1 else 'Each holds'} {ms(ns)} more of {category_title(category, words)} than the others."
+    return (
+        f" {'It holds' if held.steps == 1 else 'Each holds'} {ms(held.ns)} more of {category_title(held.category, words)} than the others."
+    )
 
 
 # --- the sentence -----------------------------------------------------------------------------------------------------

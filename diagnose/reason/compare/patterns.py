@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import fmean, median
+from typing import NamedTuple
 
 from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.knowledge.templates import decimal, percent
@@ -39,32 +40,48 @@ def patterns(
     )
 
 
-def long_steps(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], *, metric: str, step: str) -> tuple[float, str]:
-    """By how much a few long steps change the mean more than the median, relative, and a sentence on it; nought and none where they do not.
+class LongSteps(NamedTuple):
+    """By how much a few long steps change the mean more than the median (relative), and a sentence on it; nought and none without."""
+
+    change: float = 0.0
+    sentence: str = ""
+
+
+NO_LONG_STEPS = LongSteps()
+
+
+class Held(NamedTuple):
+    """What long steps hold more of than the others: the category, by how many ns in each, and how many such steps there are."""
+
+    category: str = ""
+    ns: float = 0.0
+    steps: int = 0
+
+
+def long_steps(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], *, metric: str, step: str) -> LongSteps:
+    """What a few long steps of either side do to the difference of the means.
 
     The median of a run does not see them, and the time to train does.
     """
     if metric != STEP_TIME or not all(median(run) > 0 for run in (*base, *new)):
-        return 0.0, ""
+        return NO_LONG_STEPS
     typical, whole = ([fmean(level(run) for run in side) for side in (base, new)] for level in (median, fmean))
     apart = fmean(_excess(run) for run in new) - fmean(_excess(run) for run in base)
     change = whole[1] / whole[0] - 1
     if abs(apart) < _LEAST or abs(change - (typical[1] / typical[0] - 1)) < _LEAST or change * apart <= 0:
-        return 0.0, ""
+        return NO_LONG_STEPS
     side, runs = ("new", new) if apart > 0 else ("base", base)
     found = [value for run in runs for value in _far(run)]
     count, longest = sum(map(len, runs)), f"{decimal(max(found) / 1e6)} ms"
-    return change, (
+    return LongSteps(
+        change,
         f"The mean over all {step}s is {percent(abs(change))} {'longer' if change > 0 else 'shorter'} ({decimal(whole[0] / 1e6)} → "
-        f"{decimal(whole[1] / 1e6)} ms): {len(found)} of {count} {step}s of {side} stand far out, up to {longest}, which the median leaves out."
+        f"{decimal(whole[1] / 1e6)} ms): {len(found)} of {count} {step}s of {side} stand far out, up to {longest}, which the median leaves out.",
     )
 
 
-def what_long_steps_hold(runs: Sequence[SplitRun]) -> tuple[str, float, int]:
-    """The category that holds at least half of what the steps that stand far out take more than their run's others.
-
-    By how many ns in each, and how many such steps there are; "" and noughts where none does.
-    """
+def what_long_steps_hold(runs: Sequence[SplitRun]) -> Held:
+    """The category that holds at least half of what the steps that stand far out take more than their run's others, if any."""
     more: Counter[str] = Counter()
     count = 0
     for run in runs:
@@ -75,7 +92,7 @@ def what_long_steps_hold(runs: Sequence[SplitRun]) -> tuple[str, float, int]:
             for name in {*step, *(name for one in usual for name in one)}:
                 more[name] += round((step.get(name, 0) - median(one.get(name, 0) for one in usual)) * run.scale)
     name, ns = max(more.items(), key=lambda one: (one[1], one[0]), default=("", 0))
-    return (name, ns / count, count) if ns > 0 and 2 * ns >= sum(more.values()) else ("", 0.0, 0)
+    return Held(name, ns / count, count) if ns > 0 and 2 * ns >= sum(more.values()) else Held()
 
 
 def _excess(run: Sequence[float]) -> float:

@@ -23,7 +23,7 @@ from diagnose.reason.compare.kernels import KernelChanges, kernels
 from diagnose.reason.compare.metrics import NO_STEPS, STEP_TIME, Samples, samples, split_of, steps_of
 from diagnose.reason.compare.noise import decide
 from diagnose.reason.compare.outcome import besides, held_in_long_steps, outcome
-from diagnose.reason.compare.patterns import long_steps, patterns, what_long_steps_hold
+from diagnose.reason.compare.patterns import NO_LONG_STEPS, Held, LongSteps, long_steps, patterns, what_long_steps_hold
 from diagnose.reason.compare.work import Place, device
 from diagnose.reason.context import window_of
 from diagnose.version import __version__
@@ -99,8 +99,8 @@ def compare(
     base_runs, new_runs = ([one.values for one in side] for side in (here, there))
     labels = [[one.run.label for one in side] for side in (here, there)]
     seen = () if refused else patterns(base_runs, new_runs, labels, metric=metric, rules=rules)
-    by_mean = (0.0, "") if refused or effect.unit != "ns" else long_steps(base_runs, new_runs, metric=metric, step=rules.words.step)
-    longer = what_long_steps_hold(_splits(there if by_mean[0] > 0 else here)) if by_mean[1] else ("", 0.0, 0)
+    by_mean = NO_LONG_STEPS if refused or effect.unit != "ns" else long_steps(base_runs, new_runs, metric=metric, step=rules.words.step)
+    held = what_long_steps_hold(_splits(there if by_mean.change > 0 else here)) if by_mean.sentence else Held()
     return Comparison(
         schema=SCHEMA,
         tool=Tool(name="diagnose", version=__version__, rules_sha256=second.tool.rules_sha256),
@@ -115,7 +115,7 @@ def compare(
             rules,
             seen,
             found,
-            (by_mean[0], f"{by_mean[1]}{held_in_long_steps(*longer, rules.words)}"),
+            LongSteps(by_mean.change, f"{by_mean.sentence}{held_in_long_steps(held, rules.words)}"),
             besides(around, changed),
         ),
         base=_side(here, first, base_label, rules),

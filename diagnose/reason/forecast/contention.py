@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import polars as pl
 
@@ -97,11 +98,11 @@ def _in_turns(before: Graph, after: Graph, end: End, known: Contention) -> Graph
     """
     least = known.fills_us[ENDS.index(end)] * 1000
     was = _at_once(_taking_turns(before, least))
-    together = {(one, two) for one, two, _, _, _ in was}
-    sharing = {op for one, two, _, _, share in was if share >= SHARED for op in (one, two)}
+    together = {pair.ops for pair in was}
+    sharing = {op for pair in was if pair.share >= SHARED for op in pair.ops}
     for _ in range(ROUNDS):
         pairs = _at_once(_taking_turns(after, least))
-        found = [(source, target) for one, two, source, target, _ in pairs if (one, two) not in together and not {one, two} <= sharing]
+        found = [pair.nodes for pair in pairs if pair.ops not in together and not sharing.issuperset(pair.ops)]
         if not found:
             break
         try:
@@ -118,15 +119,33 @@ def _taking_turns(graph: Graph, least: float) -> Sequence[pl.DataFrame]:
     return compute, *spans.filter((pl.col("role") == "transport") & pl.col("comm").is_not_null()).partition_by("comm", maintain_order=True)
 
 
-def _at_once(groups: Sequence[pl.DataFrame]) -> Sequence[tuple[int, int, int, int, float]]:
-    """Neighbours in time on different streams of which the second begins before the first ends, by group.
+class _Span(NamedTuple):
+    """An operation that takes time."""
 
-    Their ops, their nodes, and the share of the shorter one's time that they run at once.
-    """
-    rows = [list(spans.sort("start", "node").select("op", "node", "lane", "start", "end").iter_rows()) for spans in groups]
-    pairs = (pair for group in rows for pair in pairwise(group))
+    op: int
+    node: int
+    lane: int
+    start: int
+    end: int
+
+
+class _AtOnce(NamedTuple):
+    """Two operations that run at once, and the share of the shorter one's time for which they do."""
+
+    ops: tuple[int, int]
+    nodes: tuple[int, int]
+    share: float
+
+
+def _at_once(groups: Sequence[pl.DataFrame]) -> Sequence[_AtOnce]:
+    """Neighbours in time on different streams of which the second begins before the first ends, by group."""
+    spans = [[_Span(*row) for row in group.sort("start", "node").select(*_Span._fields).iter_rows()] for group in groups]
     return [
-        (one[0], two[0], one[1], two[1], (min(one[4], two[4]) - two[3]) / min(one[4] - one[3], two[4] - two[3]))
-        for one, two in pairs
-        if one[2] != two[2] and two[3] < one[4]
+        _AtOnce(
+            ops=(one.op, two.op),
+            nodes=(one.node, two.node),
+            share=(min(one.end, two.end) - two.start) / min(one.end - one.start, two.end - two.start),
+        )
+        for one, two in (pair for group in spans for pair in pairwise(group))
+        if one.lane != two.lane and two.start < one.end
     ]

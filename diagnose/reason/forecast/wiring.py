@@ -418,22 +418,8 @@ def delayed(graph: Graph, mask: pl.Series, until: pl.Series) -> Graph:
     for places in by_lane.values():
         if not any(mask[ops.nodes[place]] for place in places):
             continue
-        order: list[int] = []
-        held: list[tuple[int, int]] = []  # place from which on it goes in, and the operation
-        previous: int | None = None
-        for place in places:
-            node = ops.nodes[place]
-            while held and held[0][0] < place:
-                order.append(held.pop(0)[1])
-            after = bisect_right(wanted, place)
-            if mask[node] and previous is not None and after < len(wanted):
-                moved[node] = previous
-                held.append((wanted[after], node))
-                held.sort()
-            else:
-                previous = node
-                order.append(node)
-        order += [node for _, node in held]
+        order, put_off = _put_off(ops.nodes, places, mask, wanted)
+        moved |= put_off
         kept = [ops.nodes[place] for place in places]
         before, now = set(pairwise(kept)), list(pairwise(order))
         gone |= before - set(now)
@@ -453,6 +439,29 @@ def delayed(graph: Graph, mask: pl.Series, until: pl.Series) -> Graph:
         return rebuilt(graph, graph.nodes, pl.concat([edges, inferred_edges(added, "stream")]))
     except ValueError:  # what is moved would wait for itself: it can't be put off
         return graph
+
+
+def _put_off(nodes: Sequence[int], places: Sequence[int], mask: pl.Series, wanted: Sequence[int]) -> tuple[list[int], dict[int, int]]:
+    """The operations of one stream (its `places`) with the selected ones moved behind the next of the places in `wanted`.
+
+    Their new order, and of each that was moved the one that stays before it.
+    """
+    order: list[int] = []
+    moved: dict[int, int] = {}
+    held: list[tuple[int, int]] = []  # place from which on it goes in, and the operation
+    previous: int | None = None
+    for place in places:
+        node = nodes[place]
+        while held and held[0][0] < place:
+            order.append(heappop(held)[1])
+        after = bisect_right(wanted, place)
+        if mask[node] and previous is not None and after < len(wanted):
+            moved[node] = previous
+            heappush(held, (wanted[after], node))
+        else:
+            previous = node
+            order.append(node)
+    return [*order, *(node for _, node in sorted(held))], moved
 
 
 # ---------------------------------------------------------------------------------------------------------------- taking turns
@@ -511,25 +520,44 @@ def _neighbours(graph: Graph, mask: Sequence[bool]) -> Iterator[tuple[list[int],
 
     What lies outside the kept steps counts in no length, and may be cut: of a pass that the capture begins in, not all launches are known.
     """
-    ops = _Ops.of(graph)
-    passes: list[tuple[str, int | None, list[int]]] = []
-    for node, phase, step in zip(ops.nodes, ops.phases, ops.steps, strict=True):
-        last = passes[-1] if passes else None
-        if last is None or last[:2] != (phase, step):
-            if last is not None and len(passes) > 1 and not any(mask[one] for one in last[2]) and passes[-2][:2] == (phase, step):
-                passes.pop()  # a few operations of which the phase was mistaken: the pass goes on
-                passes[-1][2].extend([*last[2], node])
-                continue
-            passes.append((phase, step, [node]))
-        else:
-            last[2].append(node)
+    passes = _passes(_Ops.of(graph), mask)
     used: set[int] = set()
-    for number in range(len(passes) - 1):
-        one, two = passes[number], passes[number + 1]
-        both = one[0] == "backward" and two[0] == "forward" and one[1] is not None and one[1] == two[1]
-        if both and number not in used and all(any(mask[node] for node in each[2]) for each in (one, two)):
+    for number, (one, two) in enumerate(pairwise(passes)):
+        both = one.phase == "backward" and two.phase == "forward" and one.step is not None and one.step == two.step
+        if both and number not in used and one.holds(mask) and two.holds(mask):
             used |= {number, number + 1}
-            yield one[2], two[2]
+            yield one.nodes, two.nodes
+
+
+class _Pass(Struct, frozen=True, kw_only=True):
+    """Operations that follow one another in one phase of one step."""
+
+    phase: str
+    step: int | None
+    nodes: list[int]
+
+    @property
+    def key(self) -> tuple[str, int | None]:
+        """Phase and step."""
+        return self.phase, self.step
+
+    def holds(self, mask: Sequence[bool]) -> bool:
+        """Whether any of them is selected."""
+        return any(mask[node] for node in self.nodes)
+
+
+def _passes(ops: _Ops, mask: Sequence[bool]) -> list[_Pass]:
+    """All passes in order; a few operations between two parts of one of which nothing is selected belong to it: their phase is mistaken."""
+    passes: list[_Pass] = []
+    for node, phase, step in zip(ops.nodes, ops.phases, ops.steps, strict=True):
+        key = (phase, step)
+        if len(passes) > 1 and passes[-1].key != key and passes[-2].key == key and not passes[-1].holds(mask):
+            mistaken = passes.pop()
+            passes[-1].nodes.extend(mistaken.nodes)
+        if not passes or passes[-1].key != key:
+            passes.append(_Pass(phase=phase, step=step, nodes=[]))
+        passes[-1].nodes.append(node)
+    return passes
 
 
 def _blocks(nodes: Sequence[int], mask: Sequence[bool], begin: Sequence[int], end: Sequence[int]) -> list[_Block]:

@@ -14,7 +14,7 @@ from diagnose.document.device import StepSplit
 from diagnose.reason.compare.delta import SplitRun
 from diagnose.reason.compare.noise import Decision, _astray
 from diagnose.reason.compare.outcome import held_in_long_steps
-from diagnose.reason.compare.patterns import long_steps, patterns, what_long_steps_hold
+from diagnose.reason.compare.patterns import Held, long_steps, patterns, what_long_steps_hold
 from tests.builders.cases import for_each
 from tests.builders.comparing import RULES, decide
 
@@ -291,15 +291,14 @@ def test_what_the_long_steps_hold_is_told_where_one_category_holds_half_of_it() 
     usual = [step(index, 20_000_000 + index, 40_000_000) for index in range(8)]
     experts = [SplitRun(steps=[*usual, step(8, 20_000_000, 60_000_000), step(9, 24_000_000, 62_000_000)])]
     assert what_long_steps_hold(experts) == ("compute:expert_gemm", 21_000_000.0, 2)
-    category, ns, count = what_long_steps_hold(experts)
-    said = held_in_long_steps(category, ns, count, RULES.words)
+    said = held_in_long_steps(what_long_steps_hold(experts), RULES.words)
     assert said == " Each holds 21.0 ms more of compute in expert GEMM than the others."
     assert (
-        held_in_long_steps("host_sync", 5e6, 1, RULES.words)
+        held_in_long_steps(Held("host_sync", 5e6, 1), RULES.words)
         == " It holds 5.00 ms more of idle time under synchronising calls than the others."
     )
     assert what_long_steps_hold([SplitRun(steps=usual)]) == ("", 0.0, 0), "none stands far out"
-    assert held_in_long_steps("", 0.0, 0, RULES.words) == ""
+    assert held_in_long_steps(Held(), RULES.words) == ""
 
 
 def test_steps_that_both_sides_have_and_plain_noise_change_no_mean() -> None:
