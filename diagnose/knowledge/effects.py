@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Annotated, Literal, get_args
 
 import polars as pl
@@ -106,38 +107,33 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
         """What is wrong with the entry, as `field: what`; None where nothing is. What it selects and computes is checked elsewhere."""
         if len(self.named) != 1:
             return f"names {' and '.join(self.named) or 'none'} of {', '.join(TRANSFORMATIONS)}, but has to name just one"
+        return next(chain(self._wrong_fields(), self._wrong_values()), None)
+
+    def _wrong_fields(self) -> Iterator[str]:
+        """Fields that the transformation needs, or can't have, and those that only go together."""
         one = self.transformation
         if one == "resize" and self.resize not in RESIZED:
-            return f"resize: unknown setting {self.resize}, known are {', '.join(RESIZED)}"
-        for name in _NEEDED.get(one, ()):
-            if getattr(self, name) is None:
-                return f"{name}: {one} needs it"
+            yield f"resize: unknown setting {self.resize}, known are {', '.join(RESIZED)}"
+        yield from (f"{name}: {one} needs it" for name in _NEEDED.get(one, ()) if getattr(self, name) is None)
         for name in dict.fromkeys(name for names in _TAKEN.values() for name in names):
             if getattr(self, name) not in (None, False, 1) and name not in _TAKEN[one]:
-                return f"{name}: {one} has no such field"
+                yield f"{name}: {one} has no such field"
         if self.spread and self.until is None:
-            return "spread: without `until` there is nothing to spread over"
+            yield "spread: without `until` there is nothing to spread over"
         if (self.beside is None) != (self.pieces is None):
-            return "beside: goes with `pieces`"
+            yield "beside: goes with `pieces`"
         if self.beside is not None and (self.since is not None or self.until is not None):
-            return "beside: without `since` and `until`"
+            yield "beside: without `since` and `until`"
+
+    def _wrong_values(self) -> Iterator[str]:
         if self.pieces is not None and not self.pieces[0] >= self.pieces[1] >= self.pieces[2] >= 1:
-            return "pieces: low, likely and high have to fall to 1 at least"
-        for name in ("parts", "into"):
-            if getattr(self, name) < 1:
-                return f"{name}: at least 1"
+            yield "pieces: low, likely and high have to fall to 1 at least"
+        yield from (f"{name}: at least 1" for name in ("parts", "into") if getattr(self, name) < 1)
         for name in ("by", "host_us", "gap_us"):
-            values = getattr(self, name)
-            if (
-                values is not None
-                and all(isinstance(value, (int, float)) for value in values)
-                and not 0 <= values[0] <= values[1] <= values[2]
-            ):
-                return f"{name}: low, likely and high have to rise from 0 on"
-        for name in ("why", "source"):
-            if not getattr(self, name).strip():
-                return f"{name}: is empty"
-        return None
+            numbers = [value for value in getattr(self, name) or () if isinstance(value, int | float)]
+            if len(numbers) == 3 and not 0 <= numbers[0] <= numbers[1] <= numbers[2]:
+                yield f"{name}: low, likely and high have to rise from 0 on"
+        yield from (f"{name}: is empty" for name in ("why", "source") if not getattr(self, name).strip())
 
 
 def compile_select(text: str) -> Expression:

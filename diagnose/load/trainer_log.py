@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -96,36 +96,48 @@ def tokens_per_step(path: Path, sequence: int | None, specs: LogSpecs) -> LogTok
 
 def logged_run(path: Path, specs: LogSpecs, *, profiled: range = range(0)) -> LoggedRun:
     """What a log tells; of iterations those in `profiled` are left out where there are others. Raises InputError."""
-    number, elapsed, allocated, reserved, failed = (
-        re.compile(spec.pattern) for spec in (specs.iteration, specs.elapsed, specs.max_allocated, specs.max_reserved, specs.out_of_memory)
-    )
-    found: dict[int, float] = {}
-    levels: list[tuple[int, int]] = []  # reserved and allocated bytes, of one rank each
-    failures = 0
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
-            for line in (whole[:_LONGEST_LINE] for whole in lines):
-                at, took = number.search(line), elapsed.search(line)
-                if at is not None and took is not None:
-                    found[int(at[1])] = float(took[1])
-                    failures = 0
-                held = [pattern.search(line) for pattern in (reserved, allocated)]
-                if held[0] is not None and held[1] is not None:
-                    levels.append((round(float(held[0][1]) * 2**20), round(float(held[1][1]) * 2**20)))
-                failures += failed.search(line) is not None
+            log = _read((whole[:_LONGEST_LINE] for whole in lines), specs)
     except OSError as fault:
         raise InputError(f"The log {path} can't be read: {fault.strerror}.", effect=_NOT_ANALYSED, next_step="Check the path.") from fault
-    times = [value for iteration, value in found.items() if iteration not in profiled] or list(found.values())
-    if not (times or failures or levels):
+    times = [ms for iteration, ms in log.iterations.items() if iteration not in profiled] or list(log.iterations.values())
+    if not (times or log.failures or log.levels):
         raise InputError(
             f"The log {path.name} does not tell how long an iteration took, nor how much memory it held.",
             effect=_NOT_ANALYSED,
             next_step="It takes logs of Megatron-LM and Megatron-Bridge (elapsed time per iteration). Leave --log out otherwise.",
         )
-    peak_reserved, peak_allocated = max(levels) if levels else (None, None)
+    peak_reserved, peak_allocated = max(log.levels, default=(None, None))
     usual = [value for value in times if value <= _OUTLIER * median(times)]  # not start-up, nor a profiler that writes its file
     step = median(usual) * 1e6 if usual else None
-    return LoggedRun(step_ns=step, peak_allocated=peak_allocated, peak_reserved=peak_reserved, out_of_memory=failures)
+    return LoggedRun(step_ns=step, peak_allocated=peak_allocated, peak_reserved=peak_reserved, out_of_memory=log.failures)
+
+
+class _Log(Struct, frozen=True, kw_only=True):
+    """Milliseconds by iteration, (reserved, allocated) bytes of ranks, and how often memory ran out after the last iteration."""
+
+    iterations: Mapping[int, float]
+    levels: Sequence[tuple[int, int]]
+    failures: int
+
+
+def _read(lines: Iterable[str], specs: LogSpecs) -> _Log:
+    """What a log's lines tell, whichever rank wrote them."""
+    number, elapsed, allocated, reserved, failed = (
+        re.compile(spec.pattern) for spec in (specs.iteration, specs.elapsed, specs.max_allocated, specs.max_reserved, specs.out_of_memory)
+    )
+    iterations: dict[int, float] = {}
+    levels: list[tuple[int, int]] = []
+    failures = 0
+    for line in lines:
+        if (at := number.search(line)) and (took := elapsed.search(line)):
+            iterations[int(at[1])] = float(took[1])
+            failures = 0
+        if (most := reserved.search(line)) and (used := allocated.search(line)):
+            levels.append((round(float(most[1]) * 2**20), round(float(used[1]) * 2**20)))
+        failures += failed.search(line) is not None
+    return _Log(iterations=iterations, levels=levels, failures=failures)
 
 
 def _counted(lines: Iterable[str], specs: LogSpecs) -> tuple[dict[int, int], dict[int, int]]:

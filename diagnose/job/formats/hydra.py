@@ -66,9 +66,10 @@ _KNOWN = re.compile(
     r"actor_rollout_ref\.|policy\.|trainer\.(nnodes|n_gpus_per_node|placement\.policy_num_\w+)|(trainer\.policy\.)?megatron_config\.|cluster\.(num_nodes|gpus_per_node)|engine\.\w+_parallel_size|grpo\.|distillation\."
 )
 _MAX_LEVEL = 8
-_RECOMPUTE = "policy.megatron_cfg."
+_NEMO_RL = "policy.megatron_cfg."
 _FP8 = "policy.megatron_cfg.fp8_cfg."
-_SWITCHES = frozenset({f"{_RECOMPUTE}enabled", f"{_RECOMPUTE}activation_checkpointing", f"{_FP8}enabled"})  # what others hang on
+_CHECKPOINTING = f"{_NEMO_RL}activation_checkpointing"
+_SWITCHES = frozenset({f"{_NEMO_RL}enabled", _CHECKPOINTING, f"{_FP8}enabled"})  # what others hang on
 _SECTIONS = frozenset({"policy", "grpo", "actor_rollout_ref", "dpo", "sft", "distillation", "cluster", "actor_train", "actor"})
 _MAPPED = re.compile(r"list\(range\(\s*(\d{1,6})\s*,\s*(\d{1,6})\s*\)\)")  # ROLL: the devices of a role
 _LETTERS = {"d": "data_parallel_size", "t": "tensor_model_parallel_size", "p": "pipeline_model_parallel_size", "c": "context_parallel_size"}
@@ -188,35 +189,41 @@ def _ours(leaf: Leaf) -> bool:
 def _translated(leaves: Sequence[Leaf]) -> Iterable[Leaf]:
     """The values under the keys of Megatron-Bridge; what belongs to other parts of the framework counts as known."""
     by_key = {leaf.shown: leaf for leaf in leaves}
-    megatron = by_key.get("policy.megatron_cfg.enabled")
-    colocated = by_key.get("policy.generation.colocated.enabled")
-    apart = colocated is not None and colocated.value is False  # some of the ranks generate, and do not train
-    recompute = by_key.get(f"{_RECOMPUTE}activation_checkpointing")
-    fp8 = by_key.get(f"{_FP8}enabled")
-    for leaf in leaves:
-        if recompute is not None and leaf.shown.startswith(f"{_RECOMPUTE}recompute_") and recompute.value is False:
-            leaf = replace(leaf, value=None)  # noqa: PLW2901 - not looked at, nemo_rl/models/megatron/setup.py
-        group = next((one for one in _GROUPS if leaf.shown.startswith(one)), None)
-        key = _KEYS.get(leaf.shown) or (_GROUPS[group] + leaf.shown.removeprefix(group) if group else leaf.shown)
-        off = megatron is not None and megatron.value is False and leaf.shown.startswith("policy.megatron_cfg.")
-        off |= fp8 is not None and fp8.value is not True and leaf.shown.startswith(_FP8)
-        if leaf.shown.endswith(".moe_enable_deepep"):  # the older switch: on it names the backend, off it says nothing
-            key, leaf = "model.moe_flex_dispatcher_backend", replace(leaf, value="deepep" if leaf.value is True else None)  # noqa: PLW2901
-        if leaf.shown == "policy.precision":  # nemo_rl/models/megatron/setup.py
-            key, leaf = "model.bf16", replace(leaf, value=leaf.value == "bfloat16")  # noqa: PLW2901
-        plain = replace(leaf, key=key, forced=False, known=leaf.known or group is None or off or leaf.shown in _SWITCHES)
-        known_text = isinstance(leaf.value, str) and leaf.value.startswith("${")  # an interpolation of another key
-        yield replace(plain, key=leaf.shown, known=True) if off or known_text else plain
-    if (
-        recompute is not None
-        and isinstance(recompute.value, bool)
-        and not (recompute.value and f"{_RECOMPUTE}recompute_granularity" in by_key)
-    ):
+    yield from (_renamed(leaf, by_key) for leaf in leaves)
+    recompute = by_key.get(_CHECKPOINTING)
+    told = recompute is not None and recompute.value and f"{_NEMO_RL}recompute_granularity" in by_key
+    if recompute is not None and isinstance(recompute.value, bool) and not told:
         yield replace(recompute, key="model.recompute_granularity", value="full" if recompute.value else "none", forced=False)
     yield from _spread(by_key)
+    colocated = by_key.get("policy.generation.colocated.enabled")
+    apart = colocated is not None and colocated.value is False  # some of the ranks generate, and do not train
     for nodes, each in () if apart or "actor.backend" in by_key else _RANKS:
         sizes = [replace(by_key[key], forced=False) for key in (nodes, each) if key in by_key]
         yield from world_size(sizes, f"{nodes} × {each}")
+
+
+def _renamed(leaf: Leaf, by_key: Mapping[str, Leaf]) -> Leaf:
+    """A value under the key of Megatron-Bridge; one that does nothing beside the others keeps its own, as known."""
+    group = next((one for one in _GROUPS if leaf.shown.startswith(one)), None)
+    known = leaf.known or group is None or leaf.shown in _SWITCHES
+    off = _switched_off(leaf.shown, by_key)
+    if off or (isinstance(leaf.value, str) and leaf.value.startswith("${")):  # an interpolation of another key
+        return replace(leaf, key=leaf.shown, forced=False, known=True)
+    key, value = _KEYS.get(leaf.shown) or (_GROUPS[group] + leaf.shown.removeprefix(group) if group else leaf.shown), leaf.value
+    if leaf.shown.startswith(f"{_NEMO_RL}recompute_") and _CHECKPOINTING in by_key and by_key[_CHECKPOINTING].value is False:
+        value = None  # not looked at, nemo_rl/models/megatron/setup.py
+    if leaf.shown.endswith(".moe_enable_deepep"):  # the older switch: on it names the backend, off it says nothing
+        key, value = "model.moe_flex_dispatcher_backend", "deepep" if value is True else None
+    if leaf.shown == "policy.precision":  # nemo_rl/models/megatron/setup.py
+        key, value = "model.bf16", value == "bfloat16"
+    return replace(leaf, key=key, value=value, forced=False, known=known)
+
+
+def _switched_off(shown: str, by_key: Mapping[str, Leaf]) -> bool:
+    """Whether a key of NeMo RL stands under Megatron, or under FP8, and that is off."""
+    megatron, fp8 = by_key.get(f"{_NEMO_RL}enabled"), by_key.get(f"{_FP8}enabled")
+    without = megatron is not None and megatron.value is False and shown.startswith(_NEMO_RL)
+    return without or (fp8 is not None and fp8.value is not True and shown.startswith(_FP8))
 
 
 def _spread(by_key: Mapping[str, Leaf]) -> Iterable[Leaf]:
