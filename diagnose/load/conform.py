@@ -12,8 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from diagnose.errors import InputError
-from diagnose.model.intervals import clip, merge
+from diagnose.model.intervals import clip, earliest, latest, merge
 from diagnose.model.ledger import CODES, Ledger
+from diagnose.model.statistics import median_of
 from diagnose.model.trace import SCHEMAS, SYSTEM, Device, Provenance, Rank, Trace
 
 _DAY_NS = 24 * 3600 * 10**9
@@ -105,7 +106,7 @@ def _stray(frame: pl.DataFrame, schema: str) -> pl.Series:
     bounds = [time for time in (frame[start].min(), frame[start].max(), frame[end].max()) if isinstance(time, int)]
     if not bounds or max(bounds) - min(bounds) <= _DAY_NS:
         return _none(frame)
-    middle = int(frame[start].median() or 0)  # type: ignore[arg-type]
+    middle = int(median_of(frame[start]))
     low, high = max(middle - _DAY_NS, -(1 << 63)), min(middle + _DAY_NS, (1 << 63) - 1)
     return ((frame[start] < low) | (frame[start] > high) | (frame[end] > high)).fill_null(value=False)
 
@@ -149,7 +150,7 @@ def _bounds(frames: dict[str, pl.DataFrame]) -> tuple[int, int]:
         "ranges": frames["ranges"].select("start", "end", "kind").filter(pl.col("kind") != SYSTEM),
     }
     spans = [frame for frame in told.values() if not frame.is_empty()]
-    firsts = [int(frame["start"].min()) for frame in spans]  # type: ignore[arg-type]
+    firsts = [earliest(frame["start"]) for frame in spans]
     lasts = [int(end) for frame in spans if isinstance(end := frame["end"].max(), int)]
     return min(firsts), max(lasts)
 
@@ -172,8 +173,8 @@ def _provenance(raw: RawTrace, ops: pl.DataFrame, origin: int) -> Provenance:
         return told
     spans = clip(
         raw.overhead.select(pl.col("start", "end") - origin).drop_nulls(),
-        int(ops["start"].min()),  # type: ignore[arg-type]
-        int(ops["end"].max()),  # type: ignore[arg-type]
+        earliest(ops["start"]),
+        latest(ops["end"]),
     )
     known = merge(spans)
     total = int((known["end"] - known["start"]).sum())

@@ -17,7 +17,7 @@ from diagnose.document.device import RAN, WHY, Absent, StepBudget, StepSplit, Wh
 from diagnose.measure.steps import per_window
 from diagnose.measure.waits.hold_ups import HOST_WORK
 from diagnose.measure.waits.stalls import Stalls, ceilings, stall_times
-from diagnose.model.intervals import MAX_CLASSES, overlaps, sweep, union_length
+from diagnose.model.intervals import MAX_CLASSES, earliest, latest, overlaps, sweep, union_length
 from diagnose.model.vocabulary import COMM_KINDS, CommKind
 
 OUTSIDE = -1  # window index of time that belongs to no step
@@ -203,8 +203,8 @@ def totals(work: pl.DataFrame, ran: Concurrency, origin_ns: int) -> dict[str, in
         "kernel_busy_ns": union_length(kernels["start"], kernels["end"]),  # a copy between devices is communication, and no kernel
         "transport_busy_ns": int(ran.busy(ran.mask(is_role("transport")))[0]),
         "transport_exposed_ns": int(ran.alone(ran.mask(is_role("transport")))[0]),
-        "first_ns": int(work["start"].min()) + origin_ns,  # type: ignore[arg-type]
-        "last_ns": int(work["end"].max()) + origin_ns,  # type: ignore[arg-type]
+        "first_ns": earliest(work["start"]) + origin_ns,
+        "last_ns": latest(work["end"]) + origin_ns,
     }
 
 

@@ -21,7 +21,7 @@ from diagnose.measure.kernels import synchronous_share
 from diagnose.measure.phases import longest_cost, mostly_clean, pays_again
 from diagnose.measure.records import DeviceRecords
 from diagnose.model.environment import EnvironmentItem
-from diagnose.model.intervals import merge, overlaps
+from diagnose.model.intervals import earliest, latest, merge, overlaps
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import Provenance, Trace
 from diagnose.model.vocabulary import COMM_KINDS, DENSE_GEMM, DISPATCH, EXPERT_GEMM, OPTIMIZER, ROUTER, CommKind, FactValue, Status
@@ -304,7 +304,7 @@ def _steps(one: DeviceMeasure) -> dict[str, FactValue]:
     return {
         "steps_n": per_step.height,
         "steps_anchored": one.steps.anchor != "capture",
-        "step_spread": (int(lengths.max()) - int(lengths.min())) / step if len(lengths) > 1 and step else None,  # type: ignore[arg-type]
+        "step_spread": (latest(lengths) - earliest(lengths)) / step if len(lengths) > 1 and step else None,
         "longest_host_gap_ns": longest if isinstance(longest, int) else None,
         "blocking_inferred_share": _share(int(per_step["blocking_inferred_ns"].sum()), int(per_step["blocking_ns"].sum())),
         "transport_hidden_share": 1 - exposed / busy if busy else None,

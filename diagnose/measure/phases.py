@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from diagnose.document.device import LongestCall, Phase
 from diagnose.knowledge.taxonomy import HostRules
-from diagnose.model.intervals import covered, merge, union_length
+from diagnose.model.intervals import covered, earliest, latest, merge, union_length
+from diagnose.model.statistics import median_of
 from diagnose.model.trace import Trace
 
 _COSTS = {"start": pl.Int64, "end": pl.Int64, "name": pl.String}
@@ -61,7 +62,7 @@ def start_up(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> S
     work_ns = int(placed["ns"].sum())
     left = int(placed.filter(pl.col("start") >= begin)["ns"].sum()) / work_ns if begin is not None and work_ns else 1.0
     paid = pl.concat([frame.select("start", "end") for frame in (costs, ranges, uploads)])
-    first, last = min(int(work["start"].min()), *(phase.start_ns for phase in phases), 2**62), int(work["end"].max())  # type: ignore[arg-type]
+    first, last = min(earliest(work["start"]), *(phase.start_ns for phase in phases), 2**62), latest(work["end"])
     span, taken = max(last - first, 1), union_length(paid["start"], paid["end"])
     share = min(taken / span, 1.0)
     before = max((begin - first) / span, share) if begin is not None else share
@@ -123,12 +124,12 @@ def with_first_steps(begun: StartUp, work: pl.DataFrame, windows: pl.DataFrame, 
 
     That is told where it took longer than a step: first steps pay more. `cut`: whether the windows are steps, which leave something out.
     """
-    first = int(windows["start"].min())  # type: ignore[arg-type]
+    first = earliest(windows["start"])
     if cut:
-        outside = (first - (int(work["end"].max()) - begun.span_ns)) / begun.span_ns  # type: ignore[arg-type]
+        outside = (first - (latest(work["end"]) - begun.span_ns)) / begun.span_ns
         begun = replace(begun, before=min(begun.before, max(outside, 0.0)))
     end = max((phase.end_ns for phase in begun.phases if phase.start_ns < first), default=None)
-    if end is None or first - end <= LONGER_FIRST * float((windows["end"] - windows["start"]).median() or 0):  # type: ignore[arg-type]
+    if end is None or first - end <= LONGER_FIRST * median_of(windows["end"] - windows["start"]):
         return begun
     between = work.filter((pl.col("role") == "compute") & (pl.col("start") >= end) & (pl.col("start") < first))
     if between.is_empty():
@@ -286,7 +287,7 @@ def _leading_ranges(trace: Trace, placed: pl.DataFrame, rank: int, rules: HostRu
     inside = merge(named)
     leading = []
     for (name,), own in named.group_by("name", maintain_order=True):
-        first, last = int(own["start"].min()), int(own["end"].max())  # type: ignore[arg-type]
+        first, last = earliest(own["start"]), latest(own["end"])
         between = _launched(placed, first, last)
         within = sum(_launched(placed, max(start, first), min(end, last)) for start, end in inside.iter_rows())
         if between - within <= limits.named_share * total <= _launched(placed, last, None):
@@ -322,7 +323,7 @@ def _phases(
     ]
     if not uploads.is_empty():
         moved = "" if uploads["bytes"].null_count() else f" of {int(uploads['bytes'].sum()) / 1e9:.2f} GB in all"
-        start, end = int(uploads["start"].min()), int(uploads["end"].max())  # type: ignore[arg-type]
+        start, end = earliest(uploads["start"]), latest(uploads["end"])
         why = f"{uploads.height} copies to the device{moved} before the first compute kernel"
         found.append(Phase(name="upload", start_ns=start, end_ns=end, why=why, longest_call=_longest_call(trace, rank, start, end)))
     before = pl.col("end") <= (until if until is not None else -1)
@@ -341,8 +342,8 @@ def _cost_phase(name: str, costs: pl.DataFrame) -> list[Phase]:
     return [
         Phase(
             name=name,
-            start_ns=int(costs["start"].min()),  # type: ignore[arg-type]
-            end_ns=int(costs["end"].max()),  # type: ignore[arg-type]
+            start_ns=earliest(costs["start"]),
+            end_ns=latest(costs["end"]),
             why=f"{costs.height} calls or compilations at their first use took {took / 1e6:.1f} ms",
             longest_call=LongestCall(name=longest["name"], duration_ns=longest["end"] - longest["start"]),
         )

@@ -17,6 +17,7 @@ from diagnose.measure.host import step_marks
 from diagnose.measure.phases import USER_KINDS
 from diagnose.measure.waits.stalls import HOST_CAUSES, Stalls
 from diagnose.model.intervals import merge, overlaps
+from diagnose.model.statistics import mean_of
 from diagnose.model.trace import Trace
 
 # This project's own choices.
@@ -177,7 +178,7 @@ def _enclosing(
             (_common(covered, gaps) + more_work * int(ran["inside"].sum())) / one.height
             for gaps, ran, one in zip(held, began, (part, main), strict=True)
         ]
-        length = float((own["end"] - own["start"]).mean() or 0)  # type: ignore[arg-type]
+        length = mean_of(own["end"] - own["start"])
         excess.append((took[0] - took[1], length, str(names["text"][text_id])))
     most = max((one[0] for one in excess), default=0.0)
     if most < more / 2:

@@ -16,6 +16,8 @@ from diagnose.document.device import CrossCheck, Dropped
 from diagnose.knowledge.buckets import Buckets
 from diagnose.knowledge.taxonomy import StepAnchor
 from diagnose.measure.phases import StartUp, cost_within, under_start_up
+from diagnose.model.intervals import latest
+from diagnose.model.statistics import mean_of, median_of
 from diagnose.model.trace import Trace
 from diagnose.model.vocabulary import OPTIMIZER
 
@@ -56,7 +58,7 @@ class Anchored(Struct, frozen=True, kw_only=True):
     @property
     def median_ns(self) -> int:
         """Median window length."""
-        return int((self.windows["end"] - self.windows["start"]).median() or 0)  # type: ignore[arg-type]
+        return int(median_of(self.windows["end"] - self.windows["start"]))
 
 
 def model_work(buckets: Buckets) -> list[str]:
@@ -225,7 +227,7 @@ def _by_range(trace: Trace, work: pl.DataFrame, rank: int, anchor: StepAnchor) -
     index = per_range["number"] if numbered else pl.Series("number", range(per_range.height), dtype=pl.Int64)
     tail = _tail(ranges, launched)
     lead = _lead(per_range)
-    last_end = max(int(per_range["end"].max()), tail or 0) - lead  # type: ignore[arg-type]
+    last_end = max(latest(per_range["end"]), tail or 0) - lead
     windows = pl.DataFrame({"index": index, "start": per_range["start"]})
     dropped: tuple[Dropped, ...] = ()
     alone = _before_unrecorded(per_range, ranges, numbered=bool(numbered))
@@ -267,7 +269,7 @@ def _before_unrecorded(per_range: pl.DataFrame, ranges: pl.DataFrame, *, numbere
 
 def _is_open(ranges: pl.DataFrame, trace: Trace) -> bool:
     """Whether the last of the ranges was still open at the capture's end; such a range ends with the last event."""
-    return any(entry.code == "open_range" for entry in trace.ledger.entries) and int(ranges["end"][-1]) >= int(trace.ranges["end"].max())  # type: ignore[arg-type]
+    return any(entry.code == "open_range" for entry in trace.ledger.entries) and int(ranges["end"][-1]) >= latest(trace.ranges["end"])
 
 
 def _begins(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
@@ -301,8 +303,8 @@ def _lead(per_range: pl.DataFrame) -> int:
     if per_range.height < MIN_REPEATS:
         return 0
     over, length = per_range["end"].head(-1) - per_range["start"].slice(1), per_range["start"].diff().drop_nulls()
-    usual = int(length.median() or 0)  # type: ignore[arg-type]
-    return int(over.median() or 0) if int(over.min() or 0) > LEAD * usual else 0  # type: ignore[arg-type]
+    usual = int(median_of(length))
+    return int(median_of(over)) if int(over.min() or 0) > LEAD * usual else 0  # type: ignore[arg-type]
 
 
 def _tail(ranges: pl.DataFrame, launched: pl.DataFrame) -> int | None:
@@ -313,7 +315,7 @@ def _tail(ranges: pl.DataFrame, launched: pl.DataFrame) -> int | None:
     tail = int(done[-1]) - int(edges["end"][-1])
     if not isinstance(most, int) or not 0 < tail <= SAME_TAIL * most:
         return None
-    return int(launched.filter(pl.col("call_start") >= ranges["end"][-1])["end"].max())  # type: ignore[arg-type]
+    return latest(launched.filter(pl.col("call_start") >= ranges["end"][-1])["end"])
 
 
 def _leaves_out(ranges: pl.DataFrame, launched: pl.DataFrame) -> float:
@@ -324,7 +326,7 @@ def _leaves_out(ranges: pl.DataFrame, launched: pl.DataFrame) -> float:
     whole = edges["start"].diff().drop_nulls()
     outside = edges["start"].slice(1) - edges["end"].head(-1)
     shares = (outside / whole).filter(whole > 0)
-    return float(shares.median() or 0.0)  # type: ignore[arg-type]
+    return median_of(shares)
 
 
 def _generic(text: str) -> str:
@@ -442,7 +444,7 @@ def _by_graph(work: pl.DataFrame) -> Anchored | None:
     if n < MIN_REPEATS or ns < SAME_SEQUENCE * int((work["end"] - work["start"]).sum()):
         return None
     starts = work.filter((pl.col("kind") == "graph") & (pl.col("name_id") == name_id)).select("start").with_row_index("index")
-    return Anchored(anchor="replays of one graph", windows=_windows_from_starts(starts, int(work["end"].max())))  # type: ignore[arg-type]
+    return Anchored(anchor="replays of one graph", windows=_windows_from_starts(starts, latest(work["end"])))
 
 
 def _windows_from_marks(kernels: pl.DataFrame, places: pl.Series) -> pl.DataFrame:
@@ -477,7 +479,7 @@ def _iterations(kernels: pl.DataFrame, places: pl.Series, period: int, work: pl.
     marks = places.gather(pl.concat([pl.Series([0] if layers[0] == usual else [], dtype=pl.Int64), begins])) - head
     windows = _windows_from_marks(kernels, marks)
     if layers[-1] == usual and head:
-        last_window = {"index": [windows.height], "start": [kernels["start"][int(marks[-1])]], "end": [int(kernels["end"].max())]}  # type: ignore[arg-type]
+        last_window = {"index": [windows.height], "start": [kernels["start"][int(marks[-1])]], "end": [latest(kernels["end"])]}
         windows = pl.concat([windows, pl.DataFrame(last_window, schema=windows.schema)])
     return windows if windows.height >= MIN_REPEATS - 1 else None
 
@@ -485,8 +487,8 @@ def _iterations(kernels: pl.DataFrame, places: pl.Series, period: int, work: pl.
 def _regular_period(names: pl.Series, name_id: int, count: int) -> int | None:
     """Distance in kernels between occurrences of a name, where it is constant, covers the trace and repeats the same names."""
     distances = (names == name_id).arg_true().cast(pl.Int64).diff().drop_nulls()
-    period = int(distances.median() or 0)  # type: ignore[arg-type]
-    steady = float((abs(distances - period) <= max(1, period // 50)).mean() or 0.0)  # type: ignore[arg-type]
+    period = int(median_of(distances))
+    steady = mean_of(abs(distances - period) <= max(1, period // 50))
     if period < 1 or steady < SAME_SEQUENCE or period * (count + 1) < 0.8 * len(names):
         return None
     equal = float((names.slice(period) == names.slice(0, len(names) - period)).mean() or 0.0)  # type: ignore[arg-type]
@@ -522,7 +524,7 @@ def _cut(work: pl.DataFrame, windows: pl.DataFrame) -> dict[int, str]:
     places = {0: (counts[1:], "beginning"), len(counts) - 1: (counts[:-1], "end")} if len(counts) > 2 else {1: (counts[:1], "end")}
     found = {}
     for place, (others, edge) in places.items():
-        usual = int(others.median() or 0)  # type: ignore[arg-type]
+        usual = int(median_of(others))
         if counts[place] < (WHOLE if len(counts) > 2 else HARDLY_ANY) * usual:
             why = f"cut by the capture's {edge}: {counts[place]} compute operations where the others have {usual}"
             found[int(windows["index"][place])] = why

@@ -17,6 +17,16 @@ import polars as pl
 MAX_CLASSES = 62  # bits of a signed 64-bit mask that can be added and subtracted without touching the sign
 
 
+def earliest(times: pl.Series) -> int:
+    """The first of at least one time, ns."""
+    return int(times.min())  # type: ignore[arg-type]
+
+
+def latest(times: pl.Series) -> int:
+    """The last of at least one time, ns."""
+    return int(times.max())  # type: ignore[arg-type]
+
+
 def union_length(starts: pl.Series, ends: pl.Series) -> int:
     """Length of the union of `[starts[i], ends[i])`, without building it.
 

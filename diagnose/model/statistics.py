@@ -12,8 +12,12 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from statistics import fmean, median
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    import polars as pl
 
 MAD = 1.4826  # median absolute deviation of a normal distribution to its standard deviation
 MEDIAN_ERROR = 1.2533  # √(π/2): standard error of a median to that of a mean, of many normal values
@@ -34,6 +38,16 @@ def integer_median(values: Iterable[int]) -> int:
     if len(ordered) % 2:
         return int(ordered[middle])
     return (int(ordered[middle - 1]) + int(ordered[middle])) // 2
+
+
+def median_of(values: pl.Series) -> float:
+    """The median of a column; 0 for no value."""
+    return float(values.median() or 0)  # type: ignore[arg-type]
+
+
+def mean_of(values: pl.Series) -> float:
+    """The mean of a column; 0 for no value."""
+    return float(values.mean() or 0)  # type: ignore[arg-type]
 
 
 def median_with_error(values: Sequence[float]) -> tuple[float, float]:

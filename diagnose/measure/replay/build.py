@@ -18,6 +18,7 @@ from diagnose.measure.replay.graph import EDGES, NODES, STEPS, Graph, by_row
 from diagnose.measure.replay.links import Links, links
 from diagnose.measure.replay.threads import Threads, threads_of
 from diagnose.measure.waits.dependencies import StreamWaits, prepare
+from diagnose.model.intervals import latest
 from diagnose.model.trace import Trace
 
 ACCURATE = 0.005  # design contract: the unmodified replay gives back a step to within this share of it
@@ -48,7 +49,7 @@ def graph_of(
     `contention.losses` gives it; `traits`: operations by trait; `exchanges`: what each does, as
     `Exchanges.operations` tells it.
     """
-    until = int(windows["end"].max())  # type: ignore[arg-type]
+    until = latest(windows["end"])
     shown = work.select(_READ).head(work["start"].search_sorted(until, side="right"))
     shown = shown.with_columns(_phases(shown, repeated))
     threads = threads_of(trace, shown, host, rules, rank, until)

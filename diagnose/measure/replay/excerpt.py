@@ -7,6 +7,8 @@ import dataclasses
 import polars as pl
 
 from diagnose.measure.replay.graph import Graph
+from diagnose.model.intervals import latest
+from diagnose.model.statistics import mean_of
 
 
 def excerpt(work: pl.DataFrame, windows: pl.DataFrame, operations: int, one_step: int) -> pl.DataFrame:
@@ -15,8 +17,8 @@ def excerpt(work: pl.DataFrame, windows: pl.DataFrame, operations: int, one_step
     All where that is enough for them; else one at least, if it holds `one_step`. Of several such rows the one whose mean step is nearest to
     that of all. Empty: even one holds too much. `work` in order of start.
     """
-    starts, mean = work["start"], float((windows["end"] - windows["start"]).mean() or 0)  # type: ignore[arg-type]
-    if starts.search_sorted(int(windows["end"].max())) <= operations:  # type: ignore[arg-type]
+    starts, mean = work["start"], mean_of(windows["end"] - windows["start"])
+    if starts.search_sorted(latest(windows["end"])) <= operations:
         return windows
     ends = starts.search_sorted(windows["end"]).to_list()
     begins = starts.search_sorted(windows.select(2 * pl.col("start") - pl.col("end")).to_series()).to_list()
@@ -28,7 +30,7 @@ def excerpt(work: pl.DataFrame, windows: pl.DataFrame, operations: int, one_step
 
     def apart(place: int) -> float:
         rows = windows[place : place + number]
-        return abs(float((rows["end"] - rows["start"]).mean() or 0) - mean)  # type: ignore[arg-type]
+        return abs(mean_of(rows["end"] - rows["start"]) - mean)
 
     return windows[min(fits, key=apart) :][:number] if fits else windows.clear()
 
@@ -40,7 +42,7 @@ def part(graph: Graph, operations: int) -> Graph:
     if chosen.height == steps.height:
         return graph
     begun = int((graph.nodes["start"] < chosen["end"].max()).sum())  # nodes are in order of start
-    reach = max(begun, int(chosen["closes"].max()) + 1)  # type: ignore[arg-type]
+    reach = max(begun, latest(chosen["closes"]) + 1)
     of_others = ~pl.col("step").is_in(chosen["index"].implode())
     nodes = graph.nodes[:reach].with_columns(pl.when(of_others).then(None).otherwise("step").alias("step"))
     return cut(dataclasses.replace(graph, nodes=nodes, edges=graph.edges.filter(pl.col("dst") < reach), steps=chosen))

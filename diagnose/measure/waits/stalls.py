@@ -30,7 +30,7 @@ from diagnose.measure.host import ALLOCATOR, FIRST_USE, GC, LOADING, MESSAGES, R
 from diagnose.measure.steps import per_window
 from diagnose.measure.waits.dependencies import Dependencies, StreamWaits, latest_producers, prepare
 from diagnose.measure.waits.hold_ups import GAP, HOST_WORK, host_work, restarts
-from diagnose.model.intervals import merge, overlaps, uncovered
+from diagnose.model.intervals import earliest, latest, merge, overlaps, uncovered
 
 MAX_CHAIN = 64  # producers that one gap is followed through
 
@@ -113,14 +113,14 @@ def gaps(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """
     compute = work.filter((pl.col("role") == "compute") & (pl.col("end") > pl.col("start"))).select("op", "start", "end")
     reach = pl.col("end").cum_max().shift(1)
-    first, last = int(windows["start"].min()), int(windows["end"].max())  # type: ignore[arg-type]
+    first, last = earliest(windows["start"]), latest(windows["end"])
     opened = (
         compute.with_columns(reach.alias("reach"))
         .filter((pl.col("start") > pl.col("reach")).fill_null(value=True))
         .select(pl.col("reach").fill_null(first).alias("start"), pl.col("start").alias("end"), "op")
     )
     tail = pl.DataFrame(
-        {"start": [first if compute.is_empty() else int(compute["end"].max())], "end": [last], "op": [None]},  # type: ignore[arg-type]
+        {"start": [first if compute.is_empty() else latest(compute["end"])], "end": [last], "op": [None]},
         schema={"start": pl.Int64, "end": pl.Int64, "op": work.schema["op"]},
     )
     found = pl.concat([opened, tail]).filter(pl.col("end") > pl.col("start"))
@@ -237,7 +237,7 @@ def _with_last_operation(cut: pl.DataFrame, work: pl.DataFrame, windows: pl.Data
     open_gap = cut["op"].is_null()
     if not open_gap.any():
         return cut.with_columns(pl.lit(value=False).alias("ends_step"))
-    last = int(windows["end"].max())  # type: ignore[arg-type]
+    last = latest(windows["end"])
     ending = work.filter((pl.col("end") <= last) & (pl.col("end") > pl.col("start"))).sort("end", "op")["op"]
     closing = ending[-1] if len(ending) else None
     return cut.with_columns(pl.col("op").fill_null(pl.lit(closing, dtype=work.schema["op"])), open_gap.alias("ends_step"))
