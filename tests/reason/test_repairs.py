@@ -118,6 +118,20 @@ def test_each_repair_silences_its_check_and_breaks_none() -> None:
     (bridge(logger={"timing_log_level": 2}), "timers-that-wait", "doubtful"),
     (bridge(model={"moe_dispatch_fwd_dtype": "mxfp8"}), "low-precision-exchange-without-its-path", "will_fail"),
     (bridge(model={"attention_backend": "unfused"}), "attention-without-fused-kernels", "doubtful"),
+    (
+        bridge(model={"experimental_attention_variant": "dsa", "dsa_kernel_backend": "none"}),
+        "sparse-attention-without-fused-kernels",
+        "doubtful",
+    ),
+    (bridge(ddp={"use_megatron_fsdp": True, "outer_dp_sharding_strategy": "optim"}), "outer-sharding-without-outer-groups", "doubtful"),
+    (bridge(model={"fused_residual_rmsnorm": True, "normalization": "LayerNorm"}), "residual-fused-with-another-norm", "will_fail"),
+    (bridge(model={"high_priority_a2a_comm_stream": True}), "exchange-stream-priority-without-overlap", "doubtful"),
+    (bridge(optimizer={"optimizer": "adam", "muon_use_syrk": True}), "syrk-without-muon", "doubtful"),
+    (
+        "MODEL_ARGS: {--use-grouped-gemm-for-shared-expert: true, --moe-shared-expert-intermediate-size: 64, --num-experts: 8}",
+        "shared-experts-grouped-without-interleaving",
+        "will_fail",
+    ),
     (bridge(model={"tensor_model_parallel_size": 0}), "parallel-size-below-one", "will_fail"),
     (bridge(model={"num_layers": -1}), "model-size-below-one", "will_fail"),
     (
