@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from diagnose import __version__
-from diagnose.bisect import git, log, report
+from diagnose.bisect import git, log, report, sentences
 from diagnose.bisect.candidates import Order
 from diagnose.bisect.git import Checkout
 from diagnose.bisect.log import DEFAULT_FOLDER, Criteria, Entry, Experiment, Header, Line, Log, SearchError, SearchFolder
@@ -251,7 +251,7 @@ def measure_series(kept: Log, trials: Trials, say: Say) -> None:
             except KeyboardInterrupt as fault:
                 raise _stopped(kept, "Interrupted.") from fault
             kept.append(line)
-            say(report.series_outcome(kept, line))
+            say(sentences.series_outcome(kept, line))
 
 
 # --- captures that cost something -------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def search(kept: Log, criteria: Criteria, run: Runner, numbers: Numbers, say: Sa
         if isinstance(advice, Answer):
             return advice
         number = len(kept.lines) + 1
-        say(report.plan(kept, advice, number))
+        say(sentences.plan(kept, advice, number))
         try:
             line = run(advice.place, number)
         except KeyboardInterrupt as fault:
@@ -273,14 +273,14 @@ def search(kept: Log, criteria: Criteria, run: Runner, numbers: Numbers, say: Sa
             what = f"{fault} That asks for the end of the search (a signal, or 128 and more); it was {fault.label}."
             raise _stopped(kept, what, f" What it printed is in {fault.log}; --skip {fault.label} leaves this candidate out.") from fault
         kept.append(line)
-        say(f"  {report.outcome(line)}")
+        say(f"  {sentences.outcome(line)}")
 
 
 def _stopped(kept: Log, what: str, more: str = "") -> StoppedError:
     """What an interruption cost, and how to go on."""
     return StoppedError(
         what,
-        effect=f"{report.runs(len(kept.lines))} are kept, the last one is lost.",
+        effect=f"{sentences.runs(len(kept.lines))} are kept, the last one is lost.",
         next_step=f"Go on with: diagnose bisect --resume --state {kept.path.parent}{'.' if more else ''}{more}",
     )
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from diagnose.bisect.log import Experiment, Line, SearchFolder
 from diagnose.bisect.model import Noise, Numbers, pooled_noise, readings
-from diagnose.bisect.report import VERDICTS, Judgement, Verdict, runs, step_sentence
+from diagnose.bisect.sentences import VERDICTS, Judgement, Verdict, runs, step_sentence
 from diagnose.bisect.trial import TraceOptions, Trials, UnusableError, same_work, values_of
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis

@@ -18,8 +18,9 @@ from msgspec import structs
 
 from diagnose.bisect.log import Entry, Experiment, Header, Line, SearchFolder
 from diagnose.bisect.model import load_numbers
-from diagnose.bisect.report import _Builder, _duration, _inner, _notes, _sentence, _steps
+from diagnose.bisect.report import CulpritBuilder
 from diagnose.bisect.search import Answer, Measurement, Question, State, advise
+from diagnose.bisect.sentences import capture_notes, duration, notes, sentence, steps_found
 from diagnose.bisect.trial import TraceOptions, Trials, no_value
 from diagnose.cli import main
 from diagnose.commands.bisect import Search, _from_gate
@@ -102,7 +103,7 @@ def around(history: History) -> tuple[str, ...]:
 def test_the_sentence_of_several_steps_names_each() -> None:
     first = Culprit(label="a" * 40, subject="one", message="", before="9" * 40, base=10e6, new=12e6, relative=0.2)
     second = Culprit(label="b" * 40, subject="", message="", before="a" * 40, base=12e6, new=18e6, relative=0.5, among=("c" * 40,))
-    assert _steps([first, second], "several", "commits", "ns") == (
+    assert steps_found([first, second], "several", "commits", "ns") == (
         "stepped 2 times: 10.000 ms to 12.000 ms (+20.0 %) with commit aaaaaaaaaaaa “one”; "
         "12.000 ms to 18.000 ms (+50.0 %) with one of 2 commits after aaaaaaaaaaaa up to bbbbbbbbbbbb"
     )
@@ -138,7 +139,7 @@ def test_what_is_said_of_ends_that_do_not_surely_differ(values: Sequence[float],
     header = SimpleNamespace(experiment=SimpleNamespace(metric="step_time", command=(), mode="traces", entries=entries))
     for window in ("step", "iteration"):  # the latter where nothing trains
         told = structs.replace(no_value(0, 0, "failed", ""), unit="ns", window=window)
-        said = _sentence(cast("Header", header), state, answer, "cannot_tell", (), told, ())
+        said = sentence(cast("Header", header), state, answer, "cannot_tell", (), told, ())
         assert said.startswith(begins.replace("step time", f"{window} time").replace("Step time", f"{window.capitalize()} time"))
 
 
@@ -150,14 +151,14 @@ def test_a_step_that_was_not_searched_is_told_with_its_size(base: float, new: fl
     header = SimpleNamespace(experiment=SimpleNamespace(entries=entries))
     small = SimpleNamespace(base=base, new=new, before=1, place=2)
     answer = SimpleNamespace(ends="alike", found=(), small=(small,), lone=())
-    (note,) = _notes(cast("Header", header), state, cast("Answer", answer), (), "ns")
+    (note,) = notes(cast("Header", header), state, cast("Answer", answer), (), "ns")
     assert note == f"A smaller step, {told}, lies after n1, not later than n2; it was not searched (--smallest-step)."
 
 
 def test_traces_on_both_sides_of_a_step_are_compared_as_far_as_the_next_step() -> None:
     state = SimpleNamespace(last=11, raw=dict.fromkeys([0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11]), aside={9})
     header = SimpleNamespace(experiment=SimpleNamespace(command=()))
-    builder = _Builder(
+    builder = CulpritBuilder(
         header=cast("Header", header),
         lines=(),
         state=cast("State", state),
@@ -166,8 +167,8 @@ def test_traces_on_both_sides_of_a_step_are_compared_as_far_as_the_next_step() -
         rules=load_comparison_rules(),
     )
     steps = [SimpleNamespace(before=1, place=2), SimpleNamespace(before=4, place=6)]
-    assert builder._sides(steps, 0) == ([0, 1], [2, 3, 4])
-    assert builder._sides(steps, 1) == ([2, 3, 4], [6, 7, 8, 10, 11])
+    assert builder.sides(steps, 0) == ([0, 1], [2, 3, 4])
+    assert builder.sides(steps, 1) == ([2, 3, 4], [6, 7, 8, 10, 11])
 
 
 def test_captures_of_another_rank_than_the_first_are_told(tmp_path: Path) -> None:
@@ -185,13 +186,13 @@ def test_captures_of_another_rank_than_the_first_are_told(tmp_path: Path) -> Non
     steps = ({"attention": 1_000_000},) * 4
     lines = [trials.measured(place, place, document(steps, ranks=ranks, rank=ranks[0])) for place, ranks in enumerate(((0,), (0, 5), (5,)))]
     assert [one.rank for one in lines] == [None, None, 5]
-    (note,) = _inner(lines)
+    (note,) = capture_notes(lines)
     assert note == "1 capture is of rank 5, not of the first one's rank: ranks of one job need not take equally long."
 
 
 @for_each("seconds, text", (0.2, "1 s"), (89.4, "89 s"), (90, "2 min"), (5399, "90 min"), (5400, "1.5 h"), (8820, "2.5 h"))
 def test_a_time_to_wait_is_told_in_the_unit_of_its_size(seconds: float, text: str) -> None:
-    assert _duration(seconds) == text
+    assert duration(seconds) == text
 
 
 # --- commits ----------------------------------------------------------------------------------------------------------
