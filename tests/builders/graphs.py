@@ -57,3 +57,8 @@ def step_length(graph: Graph) -> int:
     """The one step's time after a replay."""
     found = step_times(graph, replay(graph))
     return int((found["end"] - found["start"]).item())
+
+
+def op(name: str, duration: int, lane: int, phase: str, **told: Any) -> tuple[str, dict[str, Any]]:
+    """A node of `small_graph`: transport on lane 20, compute on the others."""
+    return name, {"duration": duration, "lane": lane, "phase": phase, "role": "transport" if lane == 20 else "compute", **told}

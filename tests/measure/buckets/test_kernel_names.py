@@ -17,7 +17,8 @@ from diagnose.measure.buckets.describe import describe_all
 from diagnose.measure.host import attribute
 from diagnose.model import intervals
 from fixtures import kernel_accuracy
-from fixtures.kernel_accuracy import Count, counted, counts_text, is_right, read_counts, read_labels, refreshed, section
+from fixtures.kernel_accuracy import Count, counted, is_right, read_counts, read_labels, refreshed, section
+from fixtures.stored import rows_text
 
 TABLE = Path(__file__).parent / "kernel_names.tsv"
 
@@ -143,7 +144,7 @@ def test_counts_and_section():
 
 def test_without_the_labels_the_stored_counts_stay_and_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     stored = counted(LABELS)
-    (tmp_path / "kernel_accuracy.json").write_text(counts_text(stored), encoding="utf-8")
+    (tmp_path / "kernel_accuracy.json").write_text(rows_text(stored), encoding="utf-8")
     monkeypatch.setattr(kernel_accuracy, "LABELS", tmp_path / "gone.jsonl")
     monkeypatch.setattr(kernel_accuracy.read_labels, "__defaults__", (tmp_path / "gone.jsonl",))
     monkeypatch.setattr(kernel_accuracy.read_counts, "__defaults__", (tmp_path / "kernel_accuracy.json",))

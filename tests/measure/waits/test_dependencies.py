@@ -99,12 +99,6 @@ TOLD: dict[str, tuple[list[Item], dict[int, Producer]]] = {
 }  # fmt: skip
 
 
-@for_each("program, producers", *TOLD.values())
-def test_the_producer_that_the_trace_tells(program: list[Item], producers: dict[int, Producer]) -> None:
-    one = scene(program)
-    assert {start: producer_of(one, start) for start in producers} == producers
-
-
 def test_a_wait_belongs_to_the_record_with_its_sync_id() -> None:
     again = [run("nccl", 60, 90, 4, stream=20), record(5, 20, event=5, sync=102), await_event(6, 7, event=5, sync=101)]
     one = scene([FIRST, SENT, record(3, 20, event=5, sync=101), *again, run("gemm", 95, 99, 7)])
@@ -232,8 +226,8 @@ INFERRED: dict[str, tuple[list[Item], dict[int, Producer]]] = {
 }  # fmt: skip
 
 
-@for_each("program, producers", *INFERRED.values())
-def test_the_producer_that_is_inferred(program: list[Item], producers: dict[int, Producer]) -> None:
+@for_each("program, producers", *TOLD.values(), *INFERRED.values())
+def test_the_producer_that_the_trace_tells_or_that_is_inferred(program: list[Item], producers: dict[int, Producer]) -> None:
     one = scene(program)
     assert {start: producer_of(one, start) for start in producers} == producers
 

@@ -10,7 +10,7 @@ from diagnose.reason.forecast.changes import ENDS, Change, changed, launch_limit
 from diagnose.reason.forecast.select import selected
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK
-from tests.builders.graphs import small_graph, step_length, times
+from tests.builders.graphs import op, small_graph, step_length, times
 
 # Host: before each kernel 10 of Python, then a call of 5; a kernel can begin 2 after its call returns. On the stream a kernel begins at
 # least 1 after the one before it.
@@ -226,10 +226,6 @@ def test_what_no_select_meets_is_left_and_told() -> None:
     assert step_length(changed(before, [nothing], "likely")) == 129
     assert not touches(before, nothing)
     assert touches(before, change("remove", "bucket = 'router'"))
-
-
-def op(name: str, duration: int, lane: int, phase: str, **told: Any) -> tuple[str, dict[str, Any]]:
-    return name, {"duration": duration, "lane": lane, "phase": phase, "role": "transport" if lane == 20 else "compute", **told}
 
 
 def chain(*names: str) -> list[tuple[str, str, str, int]]:

@@ -8,14 +8,10 @@ import pytest
 from diagnose.knowledge.forecast import Contention
 from diagnose.reason.forecast.changes import ENDS, Change, changed
 from diagnose.reason.forecast.contention import lost_share, settled
-from tests.builders.graphs import small_graph, step_length
+from tests.builders.graphs import op, small_graph, step_length
 
 KNOWN = Contention(compute=(0.0, 0.2, 0.5), transport=(0.0, 0.0, 0.0), fills_us=(1, 1, 1))
 DETACH = Change(transformation="detach", select="comm = 'data'", until="phase = 'optimizer'", basis="assumed", why="why", source="source")
-
-
-def op(name: str, duration: int, lane: int, phase: str, **told: Any) -> tuple[str, dict[str, Any]]:
-    return name, {"duration": duration, "lane": lane, "phase": phase, "role": "transport" if lane == 20 else "compute", **told}
 
 
 # A reduction 0..40_000 that compute waits for (40_000..140_000), then the optimizer 140_000..150_000.
