@@ -257,7 +257,7 @@ def test_where_reductions_are_overlapped_already_a_gather_s_overlap_wins_the_gat
 def test_what_changes_the_numerics_is_no_equal_alternative() -> None:
     given = facts(expert_exchange_blocking_ns=40_000_000, expert_exchange_blocking_share=0.4, has_experts=True, **H100, **NCCL)
     walls = bounds(given, BOOK)
-    found, _ = find(given, job=job(), rulebook=BOOK, walls=walls)
+    found, _ = find(given, job=job(model__expert_model_parallel_size=8), rulebook=BOOK, walls=walls)
     said = verdict(walls, given, BOOK, findings=found)
     numerics = of_numerics(found)
     assert "CMP-05" in numerics
@@ -359,7 +359,8 @@ HYBRID = {**FLEX, "model.moe_flex_dispatcher_backend": "hybridep"}
     (FLEX, {**H100, **NCCL}, ["COM-26", "COM-06", "COM-02"]),  # configured, but NCCL ran: why, before another is offered
     (FLEX, {**GB200, **NCCL}, ["COM-26", "COM-02", "COM-06"]),
     (HYBRID, {**GB200, **NCCL}, ["COM-26", "COM-06"]),
-    (FLEX, {**H100, "expert_exchange_backend": "deepep", "expert_exchange_nccl_share": 0.0}, ["COM-06", "COM-02", "COM-03"]),
+    (FLEX, {**H100, "expert_exchange_backend": "deepep", "expert_exchange_nccl_share": 0.0}, ["COM-06", "COM-02", "COM-17", "COM-03"]),
+    ({**FLEX, "model.expert_model_parallel_size": 8}, {**H100, "expert_exchange_backend": "deepep"}, ["COM-06", "COM-02", "COM-03"]),
     (HYBRID, {**GB200, "expert_exchange_backend": "hybridep", "expert_exchange_nccl_share": 0.0}, ["COM-06"]),
     ({"model.moe_token_dispatcher_type": "allgather"}, {**H100, **NCCL}, ["COM-28", "COM-02", "COM-01"]),
     ({"env_vars.FI_PROVIDER": "efa"}, {**H100, **NCCL}, ["COM-27", "COM-06"]),

@@ -238,7 +238,8 @@ def _surest_first(
     least = _wins(lead)[1]
     sure = 1 - min(replays.rules.margin.of_saving.values())  # no forecast's worst end is nearer to its likely one
     room = [group for group in others if sure * (group[0].bound_ns or 0) > least * replays.stretch]
-    found = [(worst, -place, group) for place, group in enumerate(room) if (worst := _surely_wins(forecast(group[:1])[0], lead)) > least]
+    tried = [(_surely_wins(_best_first(forecast(group[:2]))[0], lead), -place, group) for place, group in enumerate(room)]
+    found = [one for one in tried if one[0] > least]
     if not found:
         return groups
     best = max(found, key=lambda one: one[:2])[2]
@@ -371,8 +372,8 @@ def _surely_better(one: PlanStep, than: PlanStep) -> bool:
 
 
 def _in_words(step: PlanStep) -> bool:
-    """Whether no setting makes the change: somebody has to write it."""
-    return all(change.language == "words" and not change.text.startswith(LEFT_OUT) for change in step.changes)
+    """Whether no setting makes the change: somebody has to write it, or to choose."""
+    return all(change.stays or (change.language == "words" and not change.text.startswith(LEFT_OUT)) for change in step.changes)
 
 
 def forecast_of(replays: Replays, questions: Sequence[Question]) -> StepForecast:
