@@ -237,8 +237,8 @@ def _surest_first(
         return groups
     least = _wins(lead)[1]
     sure = 1 - min(replays.rules.margin.of_saving.values())  # no forecast's worst end is nearer to its likely one
-    room = [group for group in others if sure * (group[0].bound_ns or 0) > least * replays.stretch]
-    tried = [(_surely_wins(_best_first(forecast(group[:2]))[0], lead), -place, group) for place, group in enumerate(room)]
+    room = [group for group in others if _as_sure(group[0], lead) and sure * (group[0].bound_ns or 0) > least * replays.stretch]
+    tried = [(_wins(_best_first(forecast(group[:2]))[0])[0], -place, group) for place, group in enumerate(room)]
     found = [one for one in tried if one[0] > least]
     if not found:
         return groups
@@ -246,10 +246,9 @@ def _surest_first(
     return [best, *(group for group in groups if group is not best)]
 
 
-def _surely_wins(one: PlanStep, than: PlanStep) -> int:
-    """What a step wins at its worst, ns; nothing where it can't be had as surely as another one."""
-    had = one.state in (than.state, "applicable") and (_in_words(than) or not _in_words(one))
-    return _wins(one)[0] if had else 0
+def _as_sure(one: PlanStep, than: PlanStep) -> bool:
+    """Whether a step can be had as surely as another one."""
+    return one.state in (than.state, "applicable") and (_in_words(than) or not _in_words(one))
 
 
 def _wins(step: PlanStep) -> tuple[int, int]:
@@ -363,7 +362,7 @@ def _best_first(group: Sequence[PlanStep]) -> list[PlanStep]:
 
 
 def _surely_better(one: PlanStep, than: PlanStep) -> bool:
-    if one.forecast is None or one.state not in (than.state, "applicable") or (_in_words(one) and not _in_words(than)):
+    if one.forecast is None or not _as_sure(one, than):
         return False
     if than.forecast is None or one.forecast.high_ns < than.forecast.low_ns:
         return True
