@@ -16,7 +16,7 @@ from diagnose.knowledge.glossary import load_glossary, meanings
 from diagnose.knowledge.rulebook import load_rulebook
 from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.knowledge.vocabulary import Vocabulary
-from diagnose.render.reports.diagnosis.answer import _LABELS as BAR
+from diagnose.render.reports.diagnosis.composition import LABELS as BAR
 from diagnose.render.reports.diagnosis.tables import _BUDGET_ROWS as BUDGET
 from diagnose.render.reports.explanation import Explanation, report
 from diagnose.render.words import COMM_KIND, SEGMENTS, STATE

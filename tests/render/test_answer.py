@@ -29,7 +29,7 @@ from diagnose.model.vocabulary import CAPTURE, Wall
 from diagnose.pipeline import diagnose
 from diagnose.reason.plan import settings, written
 from diagnose.render import Options, report, section_names, units, words, write
-from diagnose.render.reports.diagnosis import answer, lost, story, tables
+from diagnose.render.reports.diagnosis import advice, answer, composition, lost, story, tables
 from diagnose.render.writers.terminal import answer as terminal
 from fixtures import gallery
 from fixtures.gallery import GOLDEN, GOLDEN_FOLDER
@@ -85,8 +85,8 @@ def check_short(document: Diagnosis) -> None:
 
 def check_adds_up(document: Diagnosis) -> None:
     """The rows of the bar add up, as they are and as they are printed."""
-    bar = answer.bar(document)
-    assert len(bar.parts) <= answer.MOST_PARTS
+    bar = composition.bar(document)
+    assert len(bar.parts) <= composition.MOST_PARTS
     if bar.parts:
         assert sum(part.share for part in bar.parts) == pytest.approx(1.0)
         assert sum(round(10 * float(part.percent.replace(",", ""))) for part in bar.parts) == 1000
@@ -237,13 +237,15 @@ def test_what_is_recomputed_has_a_row_of_its_own(demo: Diagnosis) -> None:
     assert demo.memory is not None
     changed = structs.replace(changed, memory=structs.replace(demo.memory, recompute_ns=6_500_000 // 4))
     check_adds_up(changed)
-    rows = {part.label: float(part.amount) for part in answer.bar(changed).parts}
-    before = {part.label: float(part.amount) for part in answer.bar(demo).parts}
+    rows = {part.label: float(part.amount) for part in composition.bar(changed).parts}
+    before = {part.label: float(part.amount) for part in composition.bar(demo).parts}
     assert rows["compute: recomputed in backward"] == pytest.approx(6.5 / 4, abs=0.1)
     assert rows["compute active"] + rows["compute: recomputed in backward"] == pytest.approx(before["compute active"], abs=0.11)
     counted = structs.replace(changed, memory=structs.replace(demo.memory, recompute_ns=0))
     check_adds_up(counted)
-    assert "compute: recomputed in backward" not in {part.label for part in answer.bar(counted).parts}, "the memory wall says that none is"
+    assert "compute: recomputed in backward" not in {part.label for part in composition.bar(counted).parts}, (
+        "the memory wall says that none is"
+    )
 
 
 def test_walls_claim_their_part_of_the_one_bar(demo: Diagnosis) -> None:
@@ -251,7 +253,7 @@ def test_walls_claim_their_part_of_the_one_bar(demo: Diagnosis) -> None:
 
     One that would reach past the end stands against it, over what others claim.
     """
-    bar = answer.bar(demo)
+    bar = composition.bar(demo)
     starts = {part.key: sum(one.share for one in bar.parts[:place]) for place, part in enumerate(bar.parts)}
     bound = {wall.wall: wall for wall in demo.walls}
     claims = {claim.look: claim for claim in bar.claims}
@@ -264,7 +266,7 @@ def test_walls_claim_their_part_of_the_one_bar(demo: Diagnosis) -> None:
     host = structs.replace(
         bound["host_overhead"], bound_ns=demo.steps.duration_ns.mean // 2, share=0.5, lower_ns=demo.steps.duration_ns.mean // 4
     )
-    shifted = answer.bar(structs.replace(demo, walls=tuple(host if wall.wall == "host_overhead" else wall for wall in demo.walls)))
+    shifted = composition.bar(structs.replace(demo, walls=tuple(host if wall.wall == "host_overhead" else wall for wall in demo.walls)))
     claim = next(claim for claim in shifted.claims if claim.look == "host_overhead")
     assert (claim.start, claim.share, claim.line) == (0.5, 0.5, 2)
     assert claim.lower == pytest.approx(0.25)
@@ -278,7 +280,7 @@ def test_one_colour_has_one_meaning() -> None:
     same = {"waiting: permute/unpermute": "stalled on permute/unpermute"}
     for label, colour in [
         *((look.label, look.colour) for look in looks),
-        *((answer._LABELS[key], answer._LOOKS[key]) for key in answer._LOOKS),
+        *((composition.LABELS[key], composition.COLOURS[key]) for key in composition.COLOURS),
     ]:
         meaning.setdefault(colour.lower(), set()).add(same.get(label, label))
     assert {colour: found for colour, found in meaning.items() if len(found) > 1} == {}
@@ -338,14 +340,14 @@ def test_the_last_line_names_the_first_of_the_plan_that_may_win_something(demo: 
 
 def test_what_changes_the_numerics_is_told_beside_a_plan_that_wins_less(demo: Diagnosis) -> None:
     """No step of the plan, since what is computed is the user's to choose; silent where the plan wins as much."""
-    assert "changes what is computed" not in answer.plan(demo).forecast
+    assert "changes what is computed" not in advice.plan(demo).forecast
     finding = next(one for one in demo.findings if one.fixes)
     last = [one.forecast for one in demo.plan if one.forecast is not None and one.instead_of is None][-1]
 
     def told(likely: int, *, numerics: bool = True) -> str:
         found = structs.replace(last, likely_ns=likely)
         fix = structs.replace(finding.fixes[0], id="CMP-05", title="FP8", state="applicable", numerics=numerics, forecast=found)
-        return answer.plan(structs.replace(demo, findings=(structs.replace(finding, fixes=(fix,)),))).forecast
+        return advice.plan(structs.replace(demo, findings=(structs.replace(finding, fixes=(fix,)),))).forecast
 
     assert "More would come of CMP-05 (FP8), which changes what is computed: likely " in told(last.likely_ns // 2)
     assert "changes what is computed" not in told(last.likely_ns // 2, numerics=False)
@@ -354,7 +356,7 @@ def test_what_changes_the_numerics_is_told_beside_a_plan_that_wins_less(demo: Di
 
 @for_each("ns, digits", (117_500_000, 1), (10_000_000, 1), (7_740_000, 2), (400_000, 3))
 def test_the_parts_of_a_short_step_show_more_than_zero(demo: Diagnosis, ns: int, digits: int) -> None:
-    assert answer._digits(ns / 1e6) == digits
+    assert composition.decimals(ns / 1e6) == digits
     parts = units.adding_up([ns / 1e6 * share for share in (0.55, 0.166, 0.284)], round(ns / 1e6, digits), digits)
     assert all(len(part.partition(".")[2]) == digits for part in parts)
     assert sum(map(float, parts)) == pytest.approx(round(ns / 1e6, digits))
@@ -394,18 +396,18 @@ def test_several_ranks_of_one_file_are_asked_for_by_its_name_and_stragglers_only
 
 def test_where_no_setting_wins_anything_what_was_found_is_said() -> None:
     known = rich()
-    told = answer.plan(structs.replace(known, plan=())).empty
+    told = advice.plan(structs.replace(known, plan=())).empty
     named = next(one for one in known.findings if one.wall != "capture")
     assert told == f"No setting is known that would win a hundredth of the step. {named.name[0].upper()}{named.name[1:]}: {named.summary}"
     likely = foreseen(98)["forecast"]
     (first, *others), *rest = named.fixes, *(one for one in known.findings if one is not named)
     open_ = structs.replace(named, fixes=(structs.replace(first, forecast=likely, state="unknown"), *others))
-    told = answer.plan(structs.replace(known, plan=(), findings=(open_, *rest))).empty
+    told = advice.plan(structs.replace(known, plan=(), findings=(open_, *rest))).empty
     assert told == (
         "No finding with a bound of a hundredth of the step has a setting to change. By forecast most would come of "
-        f"{first.id} ({first.title}): {answer.alone(likely)}; the trace does not show whether it is done already."
+        f"{first.id} ({first.title}): {advice.alone(likely)}; the trace does not show whether it is done already."
     )
-    assert answer.plan(minimal()).empty == "No rule found anything to change."
+    assert advice.plan(minimal()).empty == "No rule found anything to change."
 
 
 @for_each(
@@ -415,13 +417,13 @@ def test_where_no_setting_wins_anything_what_was_found_is_said() -> None:
     (12_000_000, "likely 80 ms (79–81), -20 %; more than this finding's bound: it ends other waiting too"),
 )
 def test_a_fix_that_wins_more_than_its_finding_is_about_says_so(bound: int | None, said: str) -> None:
-    assert answer.alone(foreseen(80)["forecast"], bound) == said
+    assert advice.alone(foreseen(80)["forecast"], bound) == said
 
 
 def test_no_wall_claims_a_part_of_what_is_not_judged(demo: Diagnosis) -> None:
-    assert answer.bar(demo).claims
+    assert composition.bar(demo).claims
     unjudged = structs.replace(demo.verdict, dominant_wall=None, target_wall=None, cause=None)
-    assert answer.bar(structs.replace(demo, verdict=unjudged)).claims == ()
+    assert composition.bar(structs.replace(demo, verdict=unjudged)).claims == ()
 
 
 def foreseen(likely: int, **told: Any) -> dict[str, Any]:
@@ -450,7 +452,7 @@ def foreseen(likely: int, **told: Any) -> dict[str, Any]:
 )
 def test_the_forecast_of_a_plan_in_a_sentence(steps: list[dict[str, Any]], said: str) -> None:
     plan = tuple(PlanStep(**{**STEP, "fix": f"X-{place}"}, **told) for place, told in enumerate(steps))
-    assert answer.plan(structs.replace(minimal(), plan=plan)).forecast == said
+    assert advice.plan(structs.replace(minimal(), plan=plan)).forecast == said
 
 
 def test_steps_that_the_screen_has_no_room_for_are_named(demo: Diagnosis) -> None:
@@ -483,9 +485,9 @@ def test_launch_latency_that_a_wall_owns_is_no_wait_without_a_cause(demo: Diagno
     budgets = tuple(structs.replace(one, mean=stalled) if one is device else one for one in demo.budget)
     changed = structs.replace(demo, walls=walls, budget=budgets)
     check_adds_up(changed)
-    amounts = dict(answer._amounts(changed, stalled))
+    amounts = dict(composition.amounts_of(changed, stalled))
     assert (amounts["latency"], amounts["unknown"]) == (owned, stalled.dependency_stalled_ns - owned)
-    assert "launch latency" in {part.label for part in answer.bar(changed).parts}
+    assert "launch latency" in {part.label for part in composition.bar(changed).parts}
 
 
 @for_each(
@@ -557,7 +559,7 @@ def test_where_the_pipeline_is_waited_for_most_a_rank_of_each_stage_is_asked_for
 
 
 def test_a_trace_of_recompute_has_no_row_of_its_own(demo: Diagnosis) -> None:
-    assert answer.bar(recomputing(demo, forward=10_000, backward=20_000)) == answer.bar(demo)
+    assert composition.bar(recomputing(demo, forward=10_000, backward=20_000)) == composition.bar(demo)
 
 
 def test_fsdp_s_buffers_are_no_permutation(demo: Diagnosis) -> None:
@@ -566,11 +568,11 @@ def test_fsdp_s_buffers_are_no_permutation(demo: Diagnosis) -> None:
     step = None if device is None else tables.usual(device)
     assert device is not None
     assert step is not None
-    before = dict(answer._amounts(demo, step))
+    before = dict(composition.amounts_of(demo, step))
     packed = step.blocking_packing_ns
     assert (before["packing"], before["buffers"]) == (packed, 0)
     rows = tuple(structs.replace(row, bucket="collective") if row.role == "packing" else row for row in demo.blocking)
-    amounts = dict(answer._amounts(structs.replace(demo, blocking=rows), step))
+    amounts = dict(composition.amounts_of(structs.replace(demo, blocking=rows), step))
     assert amounts["packing"] + amounts["buffers"] == packed
     assert amounts["buffers"] > 0.9 * packed > 0
 
@@ -605,7 +607,7 @@ def test_nothing_is_said_to_be_absent_where_kernels_have_no_names() -> None:
     walls = tuple(structs.replace(wall, share=0.0) if wall.wall == "communication" else wall for wall in document.walls)
     for hidden in (False, True):
         judged = structs.replace(document.verdict, hidden=hidden)
-        assert ("communication (none)" in answer.plan(structs.replace(document, walls=walls, verdict=judged)).not_worth) is not hidden
+        assert ("communication (none)" in advice.plan(structs.replace(document, walls=walls, verdict=judged)).not_worth) is not hidden
 
 
 def test_a_wall_that_a_step_of_the_plan_is_for_is_not_said_to_bring_little(demo: Diagnosis) -> None:
@@ -613,4 +615,4 @@ def test_a_wall_that_a_step_of_the_plan_is_for_is_not_said_to_bring_little(demo:
     planned = {step.finding for step in small.plan}
     answered = {finding.wall for finding in small.findings if finding.id in planned}
     assert answered == {"communication"}
-    assert answer.plan(small).not_worth.startswith("memory (at most 1.0 %), CPU overhead (at most 1.0 %)")
+    assert advice.plan(small).not_worth.startswith("memory (at most 1.0 %), CPU overhead (at most 1.0 %)")

@@ -11,7 +11,7 @@ from diagnose.render import units
 from diagnose.render.figures import forecast as figures
 from diagnose.render.report import PAGE, Block, Phrase, Row, Section, Table, Text, rows_of
 from diagnose.render.reports.comparison.story import look
-from diagnose.render.reports.diagnosis import answer
+from diagnose.render.reports.diagnosis import advice, answer
 
 MOST_CATEGORIES = 9  # rows of categories on one screen; the others are told as one
 SETTINGS = "+settings?"
@@ -137,7 +137,7 @@ def _changes(document: Forecast) -> r.Plan:
                 why="",
                 bound="",
                 faster="",
-                settings=tuple(answer.written(asked.changes)),
+                settings=tuple(advice.written(asked.changes)),
                 needs=(asked.note,) if asked.note else (),
                 cost="" if asked.cost == "none" else asked.cost,
                 forecast=f"{units.forecast(one.step_ns.likely, one.step_ns)} ({units.between(one.step_ns)})",

@@ -18,7 +18,7 @@ from diagnose.render import report as r
 from diagnose.render.figures import step
 from diagnose.render.issues import SEVERITY, Issue, IssueList, State
 from diagnose.render.report import EVERYTHING, FINDINGS, LIMITED, PAGE, Block, Label, Section, Text
-from diagnose.render.reports.diagnosis import answer, appendix, layer, story, tables, vision
+from diagnose.render.reports.diagnosis import advice, answer, appendix, composition, layer, story, tables, vision
 from diagnose.render.reports.ranks import report as ranks
 from diagnose.render.words import SEVERITY_RANK
 
@@ -64,8 +64,8 @@ def _blocks(document: Diagnosis) -> Iterator[Block]:
     yield Block(content=answer.masthead(document), name="run", worth=101)
     yield Block(content=answer.verdict(document), name="verdict", worth=100, most=LIMITED)
     yield Block(content=_verdict(document), name="verdict", worth=100, least=PAGE)
-    yield Block(content=answer.bar(document), name="bar", worth=99)
-    yield Block(content=answer.plan(document), name="plan", worth=98, column=1)
+    yield Block(content=composition.bar(document), name="bar", worth=99)
+    yield Block(content=advice.plan(document), name="plan", worth=98, column=1)
     if layers.rows:
         yield Block(content=layers, name="layer", least=PAGE, column=2)
     yield Block(content=answer.remarks(document), name="remarks", worth=97, column=2)
@@ -205,7 +205,7 @@ def _remedy(fix: Fix, finding: Finding, document: Diagnosis, above: Finding | No
         settings_line=tuple(story.changes_by_framework(fix)) if fix.state in ("applicable", "unknown") else (),
         unread="no job file" if document.job is None else "not in the job file",
         expected=tuple((one.text, one.source) for one in fix.expected),
-        forecast="" if fix.forecast is None else answer.alone(fix.forecast, finding.bound_ns),
+        forecast="" if fix.forecast is None else advice.alone(fix.forecast, finding.bound_ns),
         notes=(
             Label(label="disputed", text=fix.disputed),
             Label(label="cost", text=fix.cost),
