@@ -417,25 +417,20 @@ class Patcher(Struct, frozen=True, kw_only=True):
         if reason is not None:
             return reason
         try:
-            text, unwritten, there = _edited(state, asked)
-            after, names = after_all(unwritten, state.job), {edit.key: edit.setting or edit.key for edit in unwritten}
+            edited = _edited(state, asked)
+            after, names = after_all(edited.unwritten, state.job), {edit.key: edit.setting or edit.key for edit in edited.unwritten}
             given = ((names[key], value) for key, value in after.items())
             overrides = (*state.overrides, *(f"~{key}" if value is None else f"{key}={shown(value)}" for key, value in given))
-            job = self._job(text, state.job.source, overrides)
+            job = self._job(edited.text, state.job.source, overrides)
         except (YamlEditError, JobFileError) as error:
             return _Reason(why=f"It can't be written: {str(error).rstrip('.')}.")
-        if text == state.text and asked.left and not unwritten:
+        if edited.text == state.text and asked.left and not edited.unwritten:
             return _Reason(why="What it changes is yours to choose.", harmless=True, left=asked.left)
-        new = replace(state, text=text, job=job, specs=(*state.specs, spec), overrides=overrides)
-        numerics = [one.key for one in asked.left if one.why.startswith(_NUMERICS)]
-        if numerics and FixReader(context=self._context(job)).decide(spec).already_on is False:
-            return _Reason(why=f"It changes what is computed ({', '.join(numerics)}): --fix {spec.id} writes it.", left=asked.left)
-        broken = self._broken(state, new, spec, asked)
-        if broken:
-            return _Reason(why=broken)
-        if wanted.until is not None and self._fires(wanted.until, new.job):
-            return _Reason(why="The check is not silent with it.", left=asked.left)
-        last = {one.key: one for one in unwritten}.values()
+        new = replace(state, text=edited.text, job=job, specs=(*state.specs, spec), overrides=overrides)
+        reason = self._refused_afterwards(state, new, spec, asked, wanted)
+        if reason is not None:
+            return reason
+        last = {one.key: one for one in edited.unwritten}.values()
         left = (LeftToYou(fix=spec.id, framework=one.framework, key=one.key, to=shown(after[one.key]), why=AT_LAUNCH) for one in last)
         return replace(
             new,
@@ -450,10 +445,22 @@ class Patcher(Struct, frozen=True, kw_only=True):
                     unknown=fix.unknown,
                 ),
             ),
-            written=(*state.written, *_written(new, state.job, spec, asked, there)),
+            written=(*state.written, *_written(new, state.job, spec, asked, edited.there)),
             left=(*state.left, *asked.left, *left),
             edits=(*state.edits, *_by_key(state, asked)),
         )
+
+    def _refused_afterwards(self, old: _State, new: _State, spec: FixSpec, asked: Plan, wanted: Wanted) -> _Reason | None:
+        """Why a fix that could be written is not kept."""
+        numerics = [one.key for one in asked.left if one.why.startswith(_NUMERICS)]
+        if numerics and FixReader(context=self._context(new.job)).decide(spec).already_on is False:
+            return _Reason(why=f"It changes what is computed ({', '.join(numerics)}): --fix {spec.id} writes it.", left=asked.left)
+        broken = self._broken(old, new, spec, asked)
+        if broken:
+            return _Reason(why=broken)
+        if wanted.until is not None and self._fires(wanted.until, new.job):
+            return _Reason(why="The check is not silent with it.", left=asked.left)
+        return None
 
     def _broken(self, old: _State, new: _State, spec: FixSpec, asked: Plan) -> str:
         """The sentence that says what the changed job would break; empty where it breaks nothing."""
@@ -525,8 +532,16 @@ def _by_key(state: _State, asked: Plan) -> Iterator[Edit]:
         yield from (edit,) if editor is None else (dataclasses.replace(edit, key=key) for key in editor.keys(state.text, edit))
 
 
-def _edited(state: _State, asked: Plan) -> tuple[str, tuple[Edit, ...], frozenset[str]]:
-    """The changed text, the edits that this kind of file can't take, and the keys that say so already. Raises YamlEditError."""
+class _Edited(Struct, frozen=True, kw_only=True):
+    """The changed text, the edits that this kind of file can't take, and the keys that say so already (`there`)."""
+
+    text: str
+    unwritten: tuple[Edit, ...]
+    there: frozenset[str]
+
+
+def _edited(state: _State, asked: Plan) -> _Edited:
+    """The text with the edits of a plan. Raises YamlEditError."""
     text, editor, unwritten, there = state.text, _editor(state), [], set()
     for edit, value in in_turn(asked.edits, state.job):
         if editor is not None and editor.takes(edit):
@@ -534,7 +549,7 @@ def _edited(state: _State, asked: Plan) -> tuple[str, tuple[Edit, ...], frozense
             there |= {edit.key} if text == before else set()
         else:
             unwritten.append(edit)
-    return text, tuple(unwritten), frozenset(there)
+    return _Edited(text=text, unwritten=tuple(unwritten), there=frozenset(there))
 
 
 def _written(now: _State, before: Job, spec: FixSpec, asked: Plan, there: frozenset[str]) -> Iterator[Written]:

@@ -82,20 +82,10 @@ def _pushed(known: ExchangeLibrary, platform: Platform, domain: int, context: Co
 
 def _tokens(known: ExchangeLibrary, platform: Platform, domain: int, context: Context) -> TakenOver | None:
     """Tokens on their way to experts and back."""
-    ranks, experts = (_whole(context, name) for name in ("expert_model_parallel_size", "moe_router_topk"))
-    row, took = _row_bytes(context), context.values.get("expert_exchange_typical_ns")
+    rows, row, took = _rows(domain, context), _row_bytes(context), context.values.get("expert_exchange_typical_ns")
     nvlink = platform.nvlink_gb_per_s or 0.0
-    if not ranks or not experts or ranks == 1 or not isinstance(took, int) or not took or row is None:
+    if rows is None or row is None or not isinstance(took, int) or not took:
         return None
-    if (_whole(context, "expert_tensor_parallel_size") or 1) > 1:
-        return None
-    rows = rows_of(
-        ranks=ranks,
-        domain=domain,
-        experts=experts,
-        groups=_whole(context, "moe_router_num_groups"),
-        of_groups=_whole(context, "moe_router_group_topk"),
-    )
     between = rows.nodes > 1
     link = platform.network_gb_per_s if between else nvlink
     if link is None:
@@ -109,22 +99,30 @@ def _tokens(known: ExchangeLibrary, platform: Platform, domain: int, context: Co
     if not LEAST * link <= reached <= LARGEST * link:
         return None
     if between:
-        ends = _between(rows, row, link, nvlink, known, reached)
+        best, likely, worst = _between(rows, row, link, nvlink, known, reached)
     else:
         usual = book.all_to_all_nvlink if present is None else present.nvlink[1]
         waited = max(0.0, took - before * row / (usual * link))  # longer than the link explains: for others, which stays
         best, likely, worst = (after * row / (share * link) for share in known.nvlink)
-        ends = (best, likely + waited, worst + waited)
-    by = (ends[0] / took, ends[1] / took, ends[2] / took)
+        likely, worst = likely + waited, worst + waited
     way = f"between {rows.nodes:g} nodes" if between else "over NVLink"
     instead = f" in place of {before:.1f}" if present is None else ""
     network = after * row / min(reached, (known.port or known.nvlink)[1] * link)
-    inside = ", slowed by what is sent on inside them" if between and ends[1] > network else ""
+    inside = ", slowed by what is sent on inside them" if between and likely > network else ""
     return TakenOver(
-        by=by,
+        by=(best / took, likely / took, worst / took),
         how=f"Here {after:.1f} copies of a token leave its rank {way}{instead}; the present exchange reaches "
-        f"{reached:.0f} of {link:g} GB/s: {100 * by[1]:.0f} % of its time{inside}.",
+        f"{reached:.0f} of {link:g} GB/s: {100 * (likely / took):.0f} % of its time{inside}.",
     )
+
+
+def _rows(domain: int, context: Context) -> Rows | None:
+    """The rows of a job's tokens; None where its layout is not known, has no exchange, or cuts experts."""
+    ranks, experts = (_whole(context, name) for name in ("expert_model_parallel_size", "moe_router_topk"))
+    if not ranks or not experts or ranks == 1 or (_whole(context, "expert_tensor_parallel_size") or 1) > 1:
+        return None
+    groups, of_groups = (_whole(context, name) for name in ("moe_router_num_groups", "moe_router_group_topk"))
+    return rows_of(ranks=ranks, domain=domain, experts=experts, groups=groups, of_groups=of_groups)
 
 
 def _between(rows: Rows, row: float, port: float, nvlink: float, known: ExchangeLibrary, reached: float) -> tuple[float, float, float]:
