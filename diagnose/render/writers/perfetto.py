@@ -75,27 +75,10 @@ def _events(document: Diagnosis) -> Iterator[str]:
     streams, operations = _streams(columns)
     threads, calls = _threads(shown.host) if shown.host is not None else ([], [])
     tracks = [*own, *streams, *threads]
-    titles = {
-        DIAGNOSIS: f"Diagnosis of step {shown.step}",
-        DEVICE: f"GPU: rank {shown.rank}, device {shown.device}",
-        HOST: f"Host: rank {shown.rank}",
-    }
-    for process in sorted({track.process for track in tracks}):
-        yield _named("process_name", process, None, {"name": titles[process]})
-        yield _named("process_sort_index", process, None, {"sort_index": process})
-    laid: list[list[int]] = []  # by track the thread of each slice
-    thread = _FIRST_THREAD
-    for track in tracks:
-        lanes = _lanes(track.slices)
-        laid.append([thread + lane for lane in lanes])
-        shows = {lane for lane, one in zip(lanes, track.slices, strict=True) if shown.start_ns + one.start >= 0}  # else before the capture
-        for lane in range(max(lanes, default=0) + 1):
-            thread += 1
-            if lane not in shows:
-                continue
-            name = _text(track.name) if lane == 0 else f"{_text(track.name)} (overlapping, {lane})"
-            yield _named("thread_name", track.process, thread - 1, {"name": name})
-            yield _named("thread_sort_index", track.process, thread - 1, {"sort_index": thread - 1})
+    laid = _laid(tracks)
+    yield from _process_names(shown, {track.process for track in tracks})
+    for track, places in zip(tracks, laid, strict=True):
+        yield from _thread_names(shown, track, places)
     timed: list[tuple[int, int, str]] = []
     for track, places in zip(tracks, laid, strict=True):
         timed += [
@@ -109,6 +92,37 @@ def _events(document: Diagnosis) -> Iterator[str]:
             event |= {"tid": laid[point.track][point.slice]} | ({"bp": "e"} if sign == "f" else {})
             timed.append((shown.start_ns + point.at, 1 if sign == "s" else 2, _json(event, ts=shown.start_ns + point.at)))
     yield from (text for at, _, text in sorted(timed, key=lambda entry: entry[:2]) if at >= 0)
+
+
+def _laid(tracks: Sequence[Track]) -> list[list[int]]:
+    """By track the thread of each slice: one thread for each of the track's lanes."""
+    laid = []
+    first = _FIRST_THREAD
+    for track in tracks:
+        lanes = _lanes(track.slices)
+        laid.append([first + lane for lane in lanes])
+        first += max(lanes, default=0) + 1
+    return laid
+
+
+def _process_names(shown: Timeline, processes: Iterable[int]) -> Iterator[str]:
+    titles = {
+        DIAGNOSIS: f"Diagnosis of step {shown.step}",
+        DEVICE: f"GPU: rank {shown.rank}, device {shown.device}",
+        HOST: f"Host: rank {shown.rank}",
+    }
+    for process in sorted(processes):
+        yield _named("process_name", process, None, {"name": titles[process]})
+        yield _named("process_sort_index", process, None, {"sort_index": process})
+
+
+def _thread_names(shown: Timeline, track: Track, places: Sequence[int]) -> Iterator[str]:
+    """The name of each thread of a track that shows a slice: what begins before the capture is left out."""
+    for place in sorted({place for place, one in zip(places, track.slices, strict=True) if shown.start_ns + one.start >= 0}):
+        lane = place - min(places)
+        name = _text(track.name) if lane == 0 else f"{_text(track.name)} (overlapping, {lane})"
+        yield _named("thread_name", track.process, place, {"name": name})
+        yield _named("thread_sort_index", track.process, place, {"sort_index": place})
 
 
 # --- tracks of the diagnosis ------------------------------------------------------------------------------------------
