@@ -24,6 +24,7 @@ from diagnose.knowledge.settings import load_job_settings
 TABLE = Path(__file__).parent / "keys.tsv"
 OWN = "this project's own"
 MISSING = "in none of the versions looked at"
+DEEPSPEED_CHAT = "its parse_args, applications/DeepSpeed-Chat/training/step3_rlhf_finetuning/main.py (45b4b7156c)"
 KNOWN: Mapping[tuple[str, str], str] = {
     ("megatron-lm", "--world-size"): OWN,
     ("megatron-lm", "--training"): "read from MODE of Megatron-LM's own test cases, no flag",
@@ -42,6 +43,8 @@ KNOWN: Mapping[tuple[str, str], str] = {
     ("megatron-bridge", "model.num_residual_streams"): "Megatron-Core's development branch; deepseek_v4_bridge.py sets it",
     ("megatron-bridge", "model.padded_vocab_size"): "set on the model by the framework, and saved with it",
     ("torchtitan", "training.tensor_parallel_degree"): "job file of 2024",
+    ("hugging-face", "actor_gradient_checkpointing"): DEEPSPEED_CHAT,
+    ("hugging-face", "per_device_training_batch_size"): DEEPSPEED_CHAT,
     ("hugging-face", "block_size"): "argument of Transformers' own example (examples/pytorch/language-modeling/run_clm.py)",
     ("hugging-face", "expert_parallel_size"): "Axolotl's examples (examples/expert_parallel), handed on to Transformers",
     ("hugging-face", "per_gpu_train_batch_size"): "older name of per_device_train_batch_size",

@@ -165,6 +165,26 @@ def test_the_engine_of_a_command(arguments: str, format_: str) -> None:
     assert parse_job(f"uv run python examples/run_grpo.py {arguments}\n").format == format_
 
 
+@for_each(
+    "arguments, said",
+    ("--config $CONFIG policy.train_micro_batch_size=2", True),
+    ("--config unseen.yaml policy.train_micro_batch_size=2", True),
+    ("--config $CONFIG policy.megatron_cfg.tensor_model_parallel_size=2", False),
+    ("--config $CONFIG policy.dtensor_cfg.enabled=false policy.train_micro_batch_size=2", False),
+)
+def test_an_engine_that_is_not_known_is_said(arguments: str, said: bool) -> None:
+    job = parse_job(f"python examples/run_grpo.py {arguments}\n")
+    assert job.format == "rl"
+    assert any(note.startswith("whether the policy trains on Megatron or DTensor is not known") for note in job.notes) == said
+
+
+def test_ranks_of_a_reward_model_are_no_ranks_of_the_policy() -> None:
+    ranks = "python run_grpo.py cluster.num_nodes=2 cluster.gpus_per_node=8 policy.megatron_cfg.enabled=true {}\n"
+    assert parse_job(ranks.format("")).get("world_size") == 16
+    assert parse_job(ranks.format("env.reward_model.resources.num_nodes=1")).get("world_size") is None
+    assert parse_job(ranks.format("policy.generation.colocated.enabled=false")).get("world_size") is None
+
+
 def test_the_single_controller_s_own_configuration_is_not_on_dtensor() -> None:
     assert parse_job("python examples/run_grpo_single_controller.py policy.train_micro_batch_size=2\n").format == "rl"
 

@@ -66,6 +66,8 @@ _KNOWN = re.compile(
     r"actor_rollout_ref\.|policy\.|trainer\.(nnodes|n_gpus_per_node|placement\.policy_num_\w+)|(trainer\.policy\.)?megatron_config\.|cluster\.(num_nodes|gpus_per_node)|engine\.\w+_parallel_size|grpo\.|distillation\."
 )
 _MAX_LEVEL = 8
+_COLOCATED = "policy.generation.colocated.enabled"
+_OTHERS = ("env.reward_model.resources.", "on_policy_distillation.non_colocated_teachers.")  # nodes for models of their own
 _NEMO_RL = "policy.megatron_cfg."
 _FP8 = "policy.megatron_cfg.fp8_cfg."
 _CHECKPOINTING = f"{_NEMO_RL}activation_checkpointing"
@@ -186,6 +188,12 @@ def _ours(leaf: Leaf) -> bool:
     return any(leaf.shown.startswith(group) for group in _GROUPS if group != "engine.")
 
 
+def shares_nodes(by_key: Mapping[str, Leaf]) -> bool:
+    """Whether NeMo RL's cluster has ranks that do not train the policy: they generate, judge or teach, or may for all that is known."""
+    colocated = by_key.get(_COLOCATED)
+    return (colocated is not None and colocated.value is not True) or any(key.startswith(_OTHERS) for key in by_key)
+
+
 def _translated(leaves: Sequence[Leaf]) -> Iterable[Leaf]:
     """The values under the keys of Megatron-Bridge; what belongs to other parts of the framework counts as known."""
     by_key = {leaf.shown: leaf for leaf in leaves}
@@ -195,9 +203,7 @@ def _translated(leaves: Sequence[Leaf]) -> Iterable[Leaf]:
     if recompute is not None and isinstance(recompute.value, bool) and not told:
         yield replace(recompute, key="model.recompute_granularity", value="full" if recompute.value else "none", forced=False)
     yield from _spread(by_key)
-    colocated = by_key.get("policy.generation.colocated.enabled")
-    apart = colocated is not None and colocated.value is False  # some of the ranks generate, and do not train
-    for nodes, each in () if apart or "actor.backend" in by_key else _RANKS:
+    for nodes, each in () if shares_nodes(by_key) or "actor.backend" in by_key else _RANKS:
         sizes = [replace(by_key[key], forced=False) for key in (nodes, each) if key in by_key]
         yield from world_size(sizes, f"{nodes} × {each}")
 

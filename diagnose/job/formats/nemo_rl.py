@@ -20,14 +20,15 @@ _BATCH = "policy.train_micro_batch_size"
 _BY_TOKENS = ("policy.sequence_packing.enabled", "policy.dynamic_batching.enabled")  # a micro-batch is as many tokens, not samples
 _EXPERTS, _RESHARD = f"{_DTENSOR}expert_parallel_size", f"{_DTENSOR}moe_parallelizer.reshard_after_forward"
 _RANKS = ("cluster.num_nodes", "cluster.gpus_per_node")
-_COLOCATED = "policy.generation.colocated.enabled"
-# What takes nodes of the cluster for models of its own.
-_OTHERS = ("env.reward_model.resources.", "on_policy_distillation.non_colocated_teachers.")
 # The configuration that lies beneath where a command names none trains on DTensor (examples/run_*.py); the single controller's on Megatron.
 _PROGRAM = re.compile(
     r"(^|/)run_(dpo|distillation|grpo|grpo_math|grpo_sliding_puzzle|ppo|rm|sft|vlm_grpo|xtoken_off_policy_distillation)\.py$"
 )
 _OWN_CONFIGURATION = re.compile(r"--config\b")
+_ENGINE_UNKNOWN = (
+    "whether the policy trains on Megatron or DTensor is not known, as the configuration that says it is not: advice is in Megatron's keys, "
+    "which do nothing on DTensor"
+)
 
 
 def _read(text: JobText) -> Parsed | None:
@@ -37,7 +38,8 @@ def _read(text: JobText) -> Parsed | None:
     by_key = {leaf.shown: leaf for leaf in found.leaves}  # of a key that stands twice the last counts
     whole = not found.notes  # nothing lies beneath that is not seen
     if not _on_dtensor(by_key, text, whole=whole):
-        return None
+        megatron = hydra.READER.read(text) if _of_unknown_engine(by_key, text) else None
+        return None if megatron is None else replace(megatron, notes=(*megatron.notes, _ENGINE_UNKNOWN))
     return replace(found, leaves=tuple(_translated(by_key, whole=whole)))
 
 
@@ -51,7 +53,8 @@ def _on_dtensor(by_key: Mapping[str, Leaf], text: JobText, *, whole: bool) -> bo
         raise job_error(text.source, "turns on both DTensor and Megatron for its policy, which NeMo RL refuses", "Turn one of them off.")
     if dtensor is False and (megatron is False or (whole and f"{_MEGATRON}enabled" not in by_key)):
         what = "turns on neither DTensor nor Megatron for its policy, which NeMo RL refuses"
-        raise job_error(text.source, what, "Set policy.dtensor_cfg.enabled or policy.megatron_cfg.enabled to true.")
+        advice = "Set policy.dtensor_cfg.enabled or policy.megatron_cfg.enabled to true (releases before 0.3 took FSDP1 then, which is not read)."
+        raise job_error(text.source, what, advice)
     if dtensor is not None or megatron:
         return dtensor is True
     if any(key.startswith(_MEGATRON) and key != f"{_MEGATRON}enabled" for key in by_key) and megatron is None:
@@ -64,6 +67,12 @@ def _on_dtensor(by_key: Mapping[str, Leaf], text: JobText, *, whole: bool) -> bo
         and bool(_PROGRAM.search(command.program))
         and not any(token.unresolved or _OWN_CONFIGURATION.match(token.text) for token in command.arguments)
     )
+
+
+def _of_unknown_engine(by_key: Mapping[str, Leaf], text: JobText) -> bool:
+    """Whether a command of NeMo RL tells neither that its policy trains on Megatron nor that it does on DTensor."""
+    told = any(key.startswith(_MEGATRON) for key in by_key) or _switch(by_key, f"{_DTENSOR}enabled") is False
+    return text.command is not None and _PROGRAM.search(text.command.program) is not None and not told
 
 
 def _switch(by_key: Mapping[str, Leaf], key: str) -> bool | None:
@@ -81,8 +90,7 @@ def _translated(by_key: Mapping[str, Leaf], *, whole: bool) -> Iterable[Leaf]:
         value = None if leaf.shown == _BATCH and counted != [False, False] else leaf.value
         yield replace(leaf, key=key, value=value, forced=False, known=True)
     yield from _set_by_itself(by_key, whole=whole)
-    apart = _COLOCATED in by_key and _switch(by_key, _COLOCATED) is not True  # some of the ranks generate, and do not train
-    if not apart and not any(key.startswith(_OTHERS) for key in by_key):
+    if not hydra.shares_nodes(by_key):
         yield from world_size([replace(by_key[key], forced=False) for key in _RANKS if key in by_key], " × ".join(_RANKS))
 
 
