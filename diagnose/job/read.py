@@ -28,6 +28,7 @@ from diagnose.job.formats.reader import Key
 from diagnose.job.layout import layers_of, stages_of
 from diagnose.job.model import (
     EFFECT,
+    PLAIN,
     UNRESOLVED,
     Job,
     Leaf,
@@ -118,6 +119,7 @@ def overridden_job(overrides: Sequence[str], table: JobSettings) -> Job:
 
 # This project's choice: a key so like one that the file does not set is misspelt; none of 600 real job files holds such a one.
 _NEAR, _NEAR_WORD = 0.9, 0.8
+_HARDLY_READ = 9  # this project's choice: so many unknown keys to a known one are told
 _INTEGER = re.compile(r"-?\d{1,15}")
 _DECIMAL = re.compile(r"-?(\d{1,15}(\.\d{0,15})?|\.\d{1,15})([eE]-?\d{1,2})?")
 _TRUE, _FALSE = frozenset({"1", "t", "true", "y", "yes"}), frozenset({"0", "f", "false", "n", "no"})
@@ -150,6 +152,8 @@ def settle(parsed: Parsed, table: JobSettings, source: str) -> Job:
     notes: list[str] = []
     found, unknown, unresolved = _match(leaves, aliases, table, source, notes)
     settings = _settled(found, parsed, unresolved, table, source)
+    if parsed.format == PLAIN and len(unknown) > _HARDLY_READ * max(1, len(found)):
+        notes.append(f"of {len(found) + len(unknown)} keys {len(found)} are known: what this file is for may be another program's")
     return Job(
         format=parsed.format,
         settings=settings,

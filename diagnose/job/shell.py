@@ -65,6 +65,7 @@ _LOCAL = frozenset({"declare", "local", "typeset"})  # to the function in which 
 _DECLARING = _LOCAL | {"export", "readonly"}
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 _SUBMITTING = frozenset({"sbatch", "qsub", "bsub", "flux"})
+_LAUNCHING = frozenset({"srun", "mpirun", "mpiexec"})
 _MAX_LEVEL = 8  # of scripts inside commands, functions and files
 _MAX_STEPS = 20_000
 _MAX_TURNS = 32  # of a loop over words
@@ -497,8 +498,13 @@ class _Reader:
                     return None
         if tokens[0].text == "ssh" and len(tokens) > 2 and " " in tokens[-1].text:
             return tokens[-1].pieces, None
-        script = self.file(tokens[0]) if re.fullmatch(r"\.{1,2}/.*\.sh|.*/[\w.-]+\.sh", tokens[0].text) else None
-        return None if script is None else (script, tokens[1:])
+        for place, one in enumerate(tokens):
+            script = self.file(one) if re.fullmatch(r".*/[\w.-]+\.sh" if place == 0 else r"(.*/)?[\w.-]+\.sh", one.text) else None
+            if script is not None:
+                return script, tokens[place + 1 :]
+            if tokens[0].text not in _LAUNCHING or (place > 0 and _STARTS.fullmatch(one.text)):
+                return None  # what follows are the program's own arguments
+        return None
 
     def kept(self, tokens: tuple[Token, ...], command: Simple, scope: Scope) -> None:
         """A here-document, or a text that the script speaks, that is written to a file, to be read where that file is used."""

@@ -695,3 +695,27 @@ def test_what_verl_on_fsdp_says(more: str, told: dict[str, object]) -> None:
 def test_a_batch_that_counts_tokens_gets_no_number_of_samples(more: str, changed: set[str]) -> None:
     done = Patcher(book=BOOK, tool=TOOL).patch(VERL.format("", more), "run.sh", [Wanted(fixes=("HOST-05",))]).report
     assert {one.to for one in (*done.left_to_you, *done.written)} == changed
+
+
+@for_each(
+    "launched, read",
+    ("srun -W 0 train.sh", True),
+    ("srun --nodes=2 ./train.sh", True),
+    ("mpirun -n 8 train.sh", True),
+    ("srun python other.py train.sh", False),  # an argument of the program
+    ("echo train.sh", False),
+)
+def test_a_script_that_is_launched_as_a_task_is_read(tmp_path: Path, launched: str, read: bool) -> None:
+    (tmp_path / "train.sh").write_text(f"torchrun pretrain_gpt.py {FLAGS}\n")
+    (tmp_path / "job.sh").write_text(f"{launched}\n")
+    if not read:
+        with pytest.raises(JobFileError):
+            read_job(tmp_path / "job.sh")
+        return
+    assert read_job(tmp_path / "job.sh").get("num_layers") == 4
+
+
+@for_each("others, said", (10, True), (9, False))
+def test_a_plain_file_of_which_hardly_anything_is_known_says_so(others: int, said: bool) -> None:
+    job = parse_job("global_batch_size: 32\n" + "".join(f"own_{number}: 1\n" for number in range(others)))
+    assert any(note.startswith(f"of {others + 1} keys 1 are known") for note in job.notes) == said
