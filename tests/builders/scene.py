@@ -12,12 +12,15 @@ from diagnose.knowledge.load import load_knowledge
 from diagnose.load.conform import typed
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.device import DeviceMeasure, device_work, measure_device
+from diagnose.measure.facts import device_facts
 from diagnose.measure.host import HostActivity, attribute, host_activity
 from diagnose.measure.phases import start_up
+from diagnose.measure.records import device_records
 from diagnose.measure.steps import StepWindows, find_steps, model_work
 from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.measure.waits.stalls import Stalls, stalls
 from diagnose.model.trace import Device, Provenance, Rank, Trace
+from diagnose.model.vocabulary import FactValue
 from tests.builders.records import replace
 
 KNOWLEDGE = load_knowledge()
@@ -169,40 +172,13 @@ def scene(
     ran = sorted((item for item in placed if item.op), key=lambda item: item.start)
     called = sorted((item for item in placed if item.at is not None), key=lambda item: item.at or 0)
     classes = list(dict.fromkeys((str(item.op), item.phase) for item in ran))
-    ops = [
-        {
-            **{
-                name: getattr(item, name)
-                for name in ("rank", "device", "start", "end", "stream", "correlation", "bytes", "copy_kind", "pinned")
-            },
-            "kind": "graph" if item.opaque else item.op if item.op in ("memcpy", "memset") else "kernel",
-            "name_id": ids[str(item.op)],
-            "graph_node": item.node,
-        }
-        for item in ran
-    ]
-    calls = [
-        {
-            **{name: getattr(item, name) for name in ("rank", "thread", "correlation")},
-            "start": item.at,
-            "end": item.until if item.until is not None else (item.at or 0) + 1,
-            "name_id": ids[item.name],
-        }
-        for item in called
-    ]
-    waits = [
-        {
-            **{name: getattr(item, name) for name in ("rank", "device", "stream", "event", "correlation")},
-            "kind": item.wait,
-            "sync_id": item.sync,
-        }
-        for item in placed
-        if item.wait
-    ]
-    ranges = [
-        {**{name: getattr(span, name) for name in ("rank", "thread", "start", "end", "kind")}, "text_id": ids[span.text]}
-        for span in sorted(spans, key=lambda span: span.start)
-    ]
+    of_op = ("rank", "device", "start", "end", "stream", "correlation", "bytes", "copy_kind", "pinned")
+    ops = [_row(item, *of_op, kind=_kind(item), name_id=ids[str(item.op)], graph_node=item.node) for item in ran]
+    calls = [_row(item, "rank", "thread", "correlation", start=item.at, end=_returned(item), name_id=ids[item.name]) for item in called]
+    of_wait = ("rank", "device", "stream", "event", "correlation")
+    waits = [_row(item, *of_wait, kind=item.wait, sync_id=item.sync) for item in placed if item.wait]
+    ordered = sorted(spans, key=lambda span: span.start)
+    ranges = [_row(span, "rank", "thread", "start", "end", "kind", text_id=ids[span.text]) for span in ordered]
     trace = Trace(
         ops=_frame(ops, "ops"),
         calls=_frame(calls, "calls"),
@@ -223,6 +199,22 @@ def scene(
     )
 
 
+def _row(one: Item | Span, *fields: str, **columns: object) -> dict[str, object]:
+    """A row of these fields under their names, and of other columns."""
+    return {**{field: getattr(one, field) for field in fields}, **columns}
+
+
+def _kind(item: Item) -> str | None:
+    if item.opaque:
+        return "graph"
+    return item.op if item.op in ("memcpy", "memset") else "kernel"
+
+
+def _returned(item: Item) -> int:
+    """When a call that was recorded came back: without a word after 1 ns."""
+    return item.until if item.until is not None else (item.at or 0) + 1
+
+
 def _classes(keys: Sequence[tuple[str, str | None]]) -> pl.DataFrame:
     listed = [(*CLASSES[name], phase) for name, phase in keys]
     columns = ("bucket", "role", "kind", "backend", "operation", "phase")
@@ -236,6 +228,12 @@ def _classes(keys: Sequence[tuple[str, str | None]]) -> pl.DataFrame:
 
 def _frame(rows: Sequence[Mapping[str, object]], schema: str) -> pl.DataFrame:
     return typed(pl.DataFrame(rows, infer_schema_length=None), schema) if rows else typed(pl.DataFrame(), schema).clear()
+
+
+def facts_of(one: Scene) -> dict[str, FactValue]:
+    """The facts of the only device."""
+    (measured,) = one.measure()
+    return device_facts(measured, device_records(measured), KNOWLEDGE)
 
 
 def causes(found: Stalls) -> dict[str, int]:

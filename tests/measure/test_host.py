@@ -4,16 +4,13 @@ import polars as pl
 import pytest
 from msgspec import structs
 
-from diagnose.measure.facts import device_facts
 from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, call_roles, host_activity, host_counts
-from diagnose.measure.records import device_records
 from diagnose.measure.steps import inside_windows
-from diagnose.model.vocabulary import FactValue
 from diagnose.reason.findings import find
 from tests.builders.cases import for_each
 from tests.builders.facts import facts
 from tests.builders.records import replace
-from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, blocked_by, call, causes, run, scene
+from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, blocked_by, call, causes, facts_of, run, scene
 from tests.builders.scene import host_gap as gap
 
 
@@ -274,11 +271,6 @@ def test_the_family_of_a_call(name: str, role: str | None) -> None:
 # ---------------------------------------------------------------------------------------------------- what the host does in long gaps
 
 MS = 1_000_000
-
-
-def facts_of(one: Scene) -> dict[str, FactValue]:
-    (measured,) = one.measure()
-    return device_facts(measured, device_records(measured), KNOWLEDGE)
 
 
 def paused(*between: Item, spans: tuple[Span, ...] = ()) -> Scene:

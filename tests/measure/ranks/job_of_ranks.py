@@ -68,75 +68,19 @@ def members(did: Sequence[Did]) -> tuple[Member, ...]:
 
 
 def _member(place: int, did: Did) -> Member:
-    lanes = tuple(did.lanes)
-    rows = [
-        {
-            "lane": number,
-            "index": ran.step,
-            "start": ran.start,
-            "end": ran.end,
-            "bytes": ran.bytes,
-            "elements": ran.elements,
-            "expert_ns": ran.expert_ns,
-            "phase": ran.phase,
-            "held_ns": ran.held_ns,
-        }
-        for number, one in enumerate(lanes)
-        for ran in did.lanes[one]
-    ]
-    schema = {
-        "lane": pl.UInt16,
-        "index": pl.Int64,
-        "start": pl.Int64,
-        "end": pl.Int64,
-        "bytes": pl.Int64,
-        "elements": pl.Int64,
-        "expert_ns": pl.Int64,
-        "phase": pl.String,
-        "held_ns": pl.Int64,
-    }
-    waits = {"index": range(did.steps), "warm_up_ns": did.bubble_ns, "steady_ns": 0, "cool_down_ns": 0, "tail_ns": 0}
-    exchanges = Exchanges(
-        lanes=lanes,
-        instances=pl.DataFrame(rows, schema=schema).sort("start", "end").with_row_index("op"),
-        shapes=pl.DataFrame(
-            [(name, "1,1,1,128,1,1", bucket, 10, ns, ns * 10) for name, bucket, ns in did.shapes], schema=SHAPES, orient="row"
-        ),
-        stage_waits=pl.DataFrame(waits),
-        split_waits=pl.DataFrame({**waits, "steady_ns": did.unnamed_ns}),
-        has_phases=True,
-    )
-    budget = SimpleNamespace(
-        index=0,
-        window_ns=did.step_ns,
-        blocking_transport_ns=did.blocked_ns,
-        compute_busy_ns=did.compute_ns,
-        launch_starved_ns=did.starved_ns,
-    )
-    steps = tuple(SimpleNamespace(**{**vars(budget), "index": index}) for index in range(did.steps))
-    elsewhere = {"role": "transport", "kind": "pipeline", "blocking_ns": did.elsewhere_ns, "status": "measured"}
-    listed = SimpleNamespace(
-        blocking=(elsewhere,),
-        steps=steps,
-        median=budget,
-        buckets=[{"bucket": bucket, "work_ns": ns, "busy_ns": ns // did.streams, "kernels": 1} for bucket, ns in did.work.items()],
-    )
-    split = tuple(SimpleNamespace(index=index, compute=work) for index, work in enumerate(did.in_steps))
-    per_step = pl.DataFrame({"blocking_inferred_ns": [0] * did.steps})
-    usage = SimpleNamespace(names=pl.DataFrame(schema={"bucket": pl.String, "role": pl.String, "work_ns": pl.Int64}))
     return Member(
         place=place,
         rank=Rank(rank=did.rank, start_unix_ns=did.started, source="trace"),
         device=cast(
             "Any",
             _Device(
-                budget=SimpleNamespace(per_step=per_step),
-                exchanges=exchanges,
+                budget=SimpleNamespace(per_step=pl.DataFrame({"blocking_inferred_ns": [0] * did.steps})),
+                exchanges=_exchanges(did),
                 device=0,
-                usage=usage,
+                usage=SimpleNamespace(names=pl.DataFrame(schema={"bucket": pl.String, "role": pl.String, "work_ns": pl.Int64})),
                 steps=SimpleNamespace(anchor="range"),
-                listed=listed,
-                split=split,
+                listed=_listed(did),
+                split=tuple(SimpleNamespace(index=index, compute=work) for index, work in enumerate(did.in_steps)),
                 counts=pl.DataFrame({"index": range(len(did.paces)), "pace": did.paces}, schema={"index": pl.Int64, "pace": pl.Float64}),
             ),
         ),
@@ -144,4 +88,43 @@ def _member(place: int, did: Did) -> Member:
         file=f"rank{did.rank}",
         part=place,
         host=did.host,
+    )
+
+
+_TOLD = ("start", "end", "bytes", "elements", "expert_ns", "phase", "held_ns")  # what a row of exchanges has of `Ran` as it is
+_INSTANCES = {"lane": pl.UInt16, "index": pl.Int64, **dict.fromkeys(_TOLD, pl.Int64), "phase": pl.String}
+
+
+def _exchanges(did: Did) -> Exchanges:
+    rows = [
+        {"lane": number, "index": ran.step, **{name: getattr(ran, name) for name in _TOLD}}
+        for number, one in enumerate(did.lanes)
+        for ran in did.lanes[one]
+    ]
+    waits = {"index": range(did.steps), "warm_up_ns": did.bubble_ns, "steady_ns": 0, "cool_down_ns": 0, "tail_ns": 0}
+    return Exchanges(
+        lanes=tuple(did.lanes),
+        instances=pl.DataFrame(rows, schema=_INSTANCES).sort("start", "end").with_row_index("op"),
+        shapes=pl.DataFrame(
+            [(name, "1,1,1,128,1,1", bucket, 10, ns, ns * 10) for name, bucket, ns in did.shapes], schema=SHAPES, orient="row"
+        ),
+        stage_waits=pl.DataFrame(waits),
+        split_waits=pl.DataFrame({**waits, "steady_ns": did.unnamed_ns}),
+        has_phases=True,
+    )
+
+
+def _listed(did: Did) -> SimpleNamespace:
+    """What is listed of a device: every step as the others, the buckets' work, and what blocks for pipeline transfers."""
+    budget = {
+        "window_ns": did.step_ns,
+        "blocking_transport_ns": did.blocked_ns,
+        "compute_busy_ns": did.compute_ns,
+        "launch_starved_ns": did.starved_ns,
+    }
+    return SimpleNamespace(
+        blocking=({"role": "transport", "kind": "pipeline", "blocking_ns": did.elsewhere_ns, "status": "measured"},),
+        steps=tuple(SimpleNamespace(index=index, **budget) for index in range(did.steps)),
+        median=SimpleNamespace(index=0, **budget),
+        buckets=[{"bucket": bucket, "work_ns": ns, "busy_ns": ns // did.streams, "kernels": 1} for bucket, ns in did.work.items()],
     )

@@ -3,15 +3,12 @@
 import polars as pl
 import pytest
 
-from diagnose.measure.facts import device_facts
-from diagnose.measure.records import device_records
 from diagnose.measure.waits import stalls
 from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.measure.waits.stalls import HANDOVER_NS, ceilings
-from diagnose.model.vocabulary import FactValue
 from tests.builders.cases import for_each
 from tests.builders.records import replace
-from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, await_event, call, causes, host_gap, record, run, scene
+from tests.builders.scene import Item, Scene, Span, await_event, call, causes, facts_of, host_gap, record, run, scene
 
 
 def beyond(one: Scene, *bounds: int) -> list[dict[str, int]]:
@@ -303,11 +300,6 @@ def test_pieces_tell_what_held_the_host() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- facts
-
-
-def facts_of(one: Scene) -> dict[str, FactValue]:
-    (measured,) = one.measure()
-    return device_facts(measured, device_records(measured), KNOWLEDGE)
 
 
 OF_LAUNCHES = ("launch_handover_ns", "launch_shadowed_ns")
