@@ -4,6 +4,7 @@ Each command of the tutorial runs as it stands there, and the site builds with e
 """
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from diagnose.cli import main
+from diagnose.model.vocabulary import OTHER_BUCKET
 from fixtures import accuracy_report
 from tests.builders.cases import for_each
 from tests.conftest import ROOT
@@ -22,6 +25,12 @@ DOCS = ROOT / "docs"
 def shell_blocks(page: str) -> list[str]:
     """The blocks of a page that a reader is to type, in order."""
     return re.findall(r"^```sh\n(.*?)^```", (DOCS / page).read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def test_the_kernel_that_the_page_on_families_adds_is_one_that_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    (name,) = set(re.findall(r"diagnose kernel '([^']+)'", (DOCS / "how-to" / "add-a-kernel-family.md").read_text(encoding="utf-8")))
+    assert main(["kernel", name, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bucket"] == OTHER_BUCKET
 
 
 @pytest.mark.deep
