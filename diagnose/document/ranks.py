@@ -150,7 +150,8 @@ class Late(Struct, frozen=True, kw_only=True):
     have uneven work in; `evidence` one sentence with the figures.
 
     `saves_ns`: what the step could win at most of what `rank` costs, because work that is evened out falls on it too, and another pipeline
-    stage may take its place; None: as much as it costs.
+    stage may take its place; None: as much as it costs. `launch_ratio`: how many times as long as the others' CPUs its own usually takes
+    from one launch to the next; None where that is not known.
     """
 
     kinds: tuple[CommKind, ...]
@@ -166,6 +167,7 @@ class Late(Struct, frozen=True, kw_only=True):
     status: Status
     alike: tuple[int, ...] = ()
     saves_ns: int | None = None
+    launch_ratio: float | None = None
 
 
 class StartSkew(Struct, frozen=True, kw_only=True):

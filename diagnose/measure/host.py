@@ -14,6 +14,7 @@ from diagnose.model.vocabulary import DISPATCH, EXPERT_GEMM, ROUTER
 
 # This project's choice: a host that polls goes quiet this soon after the launch and calls again this soon after the kernel's end
 POLL_REACH_NS = 30_000
+MANY_LAUNCHES = 50  # in a step: of fewer a median says little of the CPU's speed
 POLL_RETURN_NS = 100_000  # and what a slow CPU needs from the end of a kernel that is known to be polled for to its next call
 
 # Bits of the host's state.
@@ -287,6 +288,19 @@ def host_counts(host: HostActivity, inside: pl.DataFrame, windows: pl.DataFrame)
             *((pl.col("cause") == cause).sum().alias(name) for cause, name in counted), for_dispatch.sum().alias("dispatch_syncs_per_step")
         )
     )
+
+
+def launch_gaps(inside: pl.DataFrame) -> pl.DataFrame:
+    """Index and `launch_gap_median_ns`: how long a thread's CPU usually takes from the end of one launching call to the begin of its next.
+
+    Of the operations of each step, median: pauses are few and leave it as it is. A call that blocks is no part of it. Steps with few
+    launches (MANY_LAUNCHES), as where a graph holds the step, have none.
+    """
+    calls = inside.select("index", "thread", "call_start", "issued").drop_nulls().sort("thread", "call_start")
+    follows = (pl.col("thread") == pl.col("thread").shift()) & (pl.col("call_start") > pl.col("call_start").shift())  # not of one graph
+    gaps = calls.with_columns((pl.col("call_start") - pl.col("issued").shift()).alias("gap")).filter(follows & (pl.col("gap") >= 0))
+    per_step = gaps.group_by("index").agg(pl.len(), pl.col("gap").median().cast(pl.Int64).alias("launch_gap_median_ns"))
+    return per_step.filter(pl.col("len") >= MANY_LAUNCHES).drop("len")
 
 
 # ------------------------------------------------------------------------------------------------ launches

@@ -20,7 +20,7 @@ from diagnose.document.device import KernelOccupancy, Occupancy
 from diagnose.knowledge.rulebook import SmLimits
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.budget import Concurrency
-from diagnose.measure.host import HostActivity, host_counts
+from diagnose.measure.host import HostActivity, host_counts, launch_gaps
 from diagnose.measure.steps import per_window
 from diagnose.measure.waits.host_costs import long_gaps
 from diagnose.measure.waits.stalls import Stalls
@@ -378,7 +378,12 @@ def _mean(shapes: pl.DataFrame, column: str) -> float | None:
 # Where launches block, nearly all do. The numbers are this project's choice.
 TELLING_NS, TELLING, SYNCHRONOUS_SHARE = 20_000, 50, 0.9
 TINY_NS = 10_000  # a kernel shorter than this costs about as much to launch as to run
-_MAY_LACK = ("kernel_median_ns", "expert_gemm_median_ns", "longest_host_gap_ns")  # null in a step without any; all else is 0 there
+_MAY_LACK = (
+    "kernel_median_ns",
+    "expert_gemm_median_ns",
+    "longest_host_gap_ns",
+    "launch_gap_median_ns",
+)  # null in a step without any; all else is 0 there
 
 
 def step_counts(
@@ -432,7 +437,9 @@ def step_counts(
     )
     chained = pointwise_chains(inside, pl.concat([traits[CAST], traits[UNFUSED_ATTENTION]]))
     hosted, gaps = host_counts(host, inside, windows), long_gaps(found, overhead)
-    table = per_window(windows, by_ops, _busy(inside, windows, traits), chained, experts_one_by_one(inside), hosted, gaps)
+    table = per_window(
+        windows, by_ops, _busy(inside, windows, traits), chained, experts_one_by_one(inside), hosted, gaps, launch_gaps(inside)
+    )
     table = table.with_columns(pl.exclude("index", *_MAY_LACK).fill_null(0))
     share = synchronous_share(table)
     if share is not None and share >= SYNCHRONOUS_SHARE:

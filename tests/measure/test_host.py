@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from msgspec import structs
 
-from diagnose.measure.host import ALLOCATOR, GC, SYNC, WAITING, call_roles, host_activity, host_counts
+from diagnose.measure.host import ALLOCATOR, GC, MANY_LAUNCHES, SYNC, WAITING, call_roles, host_activity, host_counts, launch_gaps
 from diagnose.measure.steps import inside_windows
 from diagnose.reason.findings import find
 from tests.builders.cases import for_each
@@ -442,3 +442,30 @@ def test_two_findings_never_claim_the_same_time() -> None:
     claims = {one.id: one.bound_ns for one in findings if one.wall == "host_overhead"}
     assert sum(value or 0 for value in claims.values()) == 37_600_000
     assert claims["host-launch-starved"] == 13_600_000
+
+
+def launched(gaps: list[int], call_ns: int = 5, thread: int = 1) -> pl.DataFrame:
+    """Operations of a step whose launching calls lie so far apart on one thread."""
+    at, rows = 0, []
+    for pause in gaps:
+        rows.append({"index": 0, "thread": thread, "call_start": at, "issued": at + call_ns})
+        at += call_ns + pause
+    return pl.DataFrame(rows, schema=dict.fromkeys(("index", "thread", "call_start", "issued"), pl.Int64))
+
+
+def test_the_usual_time_between_launches_is_told_apart_from_pauses_blocking_calls_and_graphs() -> None:
+    usual = [9, 10, 11] * MANY_LAUNCHES
+
+    def gap_of(*frames: pl.DataFrame) -> list[int]:
+        return launch_gaps(pl.concat(frames))["launch_gap_median_ns"].to_list()
+
+    assert gap_of(launched(usual)) == [10]
+    assert gap_of(launched([*usual, *[5_000_000] * 20])) == [10], "few pauses leave it as it is"
+    assert gap_of(launched(usual, call_ns=4_000)) == [10], "a call that blocks is no part of it"
+    assert gap_of(launched([2 * one for one in usual])) == [20]
+    assert gap_of(launched(usual), launched([2 * one for one in usual], thread=2)) == [14], "of all threads, each by itself"
+    graph = launched(usual)
+    assert gap_of(graph, *[graph.head(1)] * 400) == [10], "the nodes of a graph share their launch"
+    assert gap_of(launched(usual[: MANY_LAUNCHES - 1])) == [], "of few launches it is not told"
+    unknown = launched(usual).with_columns(pl.lit(None, pl.Int64).alias("call_start"))
+    assert gap_of(unknown) == []

@@ -249,6 +249,7 @@ def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
         "straggler_cause": late.cause if late else None,
         "straggler_bucket": late.bucket if late else None,
         "straggler_longer_ns": late.longer_ns if late else None,
+        "straggler_launch_ratio": late.launch_ratio if late else None,
         "straggler_exchanges": ", ".join(late.kinds) if late else None,
         "lateness_pattern": late.pattern if late else "rotating" if rotates else None,
     }

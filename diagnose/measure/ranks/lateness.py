@@ -232,7 +232,15 @@ def _straggler(blame: _Blame, culprit: int, total: int, arrivals: _Arrivals, kno
         status="inferred",
         alike=tuple(one.rank.rank for one in alike),
         saves_ns=min(wait, waited * (like - len(late_ones)) // like) if cause in EVENED else None,
+        launch_ratio=_launch_ratio(member, [one for one in others if one.place not in late_ones]),
     )
+
+
+def _launch_ratio(member: Member, others: Sequence[Member]) -> float | None:
+    """How many times as long as the others' CPUs its own takes from one launch to the next; None where that is not known."""
+    mine, theirs = member.launch_gap_ns, [ns for one in others if (ns := one.launch_gap_ns) is not None]
+    usual = median_low(theirs) if theirs else None
+    return round(mine / usual, 3) if mine is not None and usual else None
 
 
 def _late_alike(member: Member, blame: _Blame, late_ones: Collection[int], cause: LateCause, known: Background) -> bool:

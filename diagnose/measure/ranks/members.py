@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from diagnose.document.device import StepBudget
 from diagnose.job import Job
 from diagnose.measure.device import DeviceMeasure
+from diagnose.model.statistics import integer_median
 from diagnose.model.trace import Rank
 
 UNKNOWN_HOST = "unknown"
@@ -71,6 +72,12 @@ class Member(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def _paces(self) -> Mapping[int, float]:
         return dict(self.device.counts.select("index", "pace").drop_nulls().iter_rows())
+
+    @cached_property
+    def launch_gap_ns(self) -> int | None:
+        """What its CPU usually takes from one launching call to the next (median over the steps); None where too few are known."""
+        gaps = self.device.counts["launch_gap_median_ns"].drop_nulls()
+        return None if gaps.is_empty() else integer_median(gaps.to_list())
 
     def pace(self, step: int | None) -> float:
         """How many times as long as usual all its kernels take in a step; 1 where that can't be told."""

@@ -49,6 +49,7 @@ class Did:
     streams: int = 1  # that share the work of a bucket evenly, all at once
     in_steps: Sequence[Mapping[str, int]] = ()  # compute by bucket, of each step
     shapes: Sequence[tuple[str, str, int]] = ()  # name, bucket, median ns
+    launch_gap_ns: int | None = None  # CPU time from one launch to the next
     paces: Sequence[float] = ()  # of each step: how many times as long as usual kernels take
 
 
@@ -81,7 +82,7 @@ def _member(place: int, did: Did) -> Member:
                 steps=SimpleNamespace(anchor="range"),
                 listed=_listed(did),
                 split=tuple(SimpleNamespace(index=index, compute=work) for index, work in enumerate(did.in_steps)),
-                counts=pl.DataFrame({"index": range(len(did.paces)), "pace": did.paces}, schema={"index": pl.Int64, "pace": pl.Float64}),
+                counts=_counts(did),
             ),
         ),
         bubble=(did.bubble_ns,) * did.steps,
@@ -127,4 +128,13 @@ def _listed(did: Did) -> SimpleNamespace:
         steps=tuple(SimpleNamespace(index=index, **budget) for index in range(did.steps)),
         median=SimpleNamespace(index=0, **budget),
         buckets=[{"bucket": bucket, "work_ns": ns, "busy_ns": ns // did.streams, "kernels": 1} for bucket, ns in did.work.items()],
+    )
+
+
+def _counts(did: Did) -> pl.DataFrame:
+    """The figures of each step that only facts use: those that comparisons of ranks read."""
+    schema = {"index": pl.Int64, "pace": pl.Float64, "launch_gap_median_ns": pl.Int64}
+    paces = did.paces or [None] * (0 if did.launch_gap_ns is None else did.steps)
+    return pl.DataFrame(
+        {"index": range(len(paces)), "pace": paces, "launch_gap_median_ns": [did.launch_gap_ns] * len(paces)}, schema=schema
     )

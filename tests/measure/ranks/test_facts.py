@@ -123,7 +123,7 @@ def test_nothing_matched_is_not_known_rather_than_nought() -> None:
 
 
 def test_the_costliest_straggler_speaks() -> None:
-    slow = structs.replace(late(6, 20_000_000, cause="slow_host", pattern="mostly", share=0.7), alike=(2, 7))
+    slow = structs.replace(late(6, 20_000_000, cause="slow_host", pattern="mostly", share=0.7), alike=(2, 7), launch_ratio=1.5)
     uneven = structs.replace(late(None, 90, cause="more_work", pattern="rotating"), bucket="attention", longer_ns=80)
     found = ranks(late=(late(1, 5_000_000), slow, uneven))
     names = [name for name in OF_RANKS if name.startswith(("straggler", "lateness", "rotating"))]
@@ -131,6 +131,7 @@ def test_the_costliest_straggler_speaks() -> None:
         "straggler_rank": "6", "straggler_wait_ns": 20_000_000, "straggler_wait_share": 0.2, "straggler_saves_ns": 20_000_000,
         "straggler_saves_share": 0.2, "rotating_saves_ns": 90, "straggler_last_share": 0.7,
         "straggler_cause": "slow_host", "straggler_bucket": "dense_gemm", "straggler_longer_ns": 9_000_000,
+        "straggler_launch_ratio": 1.5,
         "straggler_exchanges": "expert, data", "lateness_pattern": "mostly", "rotating_wait_ns": 90, "rotating_wait_share": 90 / STEP,
         "rotating_cause": "more_work", "rotating_bucket": "attention", "rotating_uneven_ns": 80, "straggler_with": "ranks 2, 7",
     }  # fmt: skip

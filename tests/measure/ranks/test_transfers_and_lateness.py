@@ -196,6 +196,24 @@ def test_who_issues_late_or_has_more_images_is_named_and_nobody_where_nobody_wai
     assert judged(four(1, blocked_ns=lambda _: 0)) == ()
 
 
+def test_how_much_slower_the_late_rank_launches_than_its_peers_is_told_where_launches_are_known() -> None:
+    def ratio(late: int | None, usual: int | None) -> float | None:
+        gaps = {True: late, False: usual}
+        (found,) = judged(
+            four(
+                1,
+                blocked_ns=blocked,
+                starved_ns=lambda is_late: 7_000_000 if is_late else 900_000,
+                launch_gap_ns=lambda is_late: gaps[is_late],
+            )
+        )
+        return found.launch_ratio
+
+    assert ratio(15_000, 10_000) == 1.5
+    assert ratio(10_000, 10_000) == 1.0
+    assert (ratio(None, 10_000), ratio(15_000, None), ratio(15_000, 0)) == (None, None, None)
+
+
 def test_a_slow_device_costs_no_more_than_its_work_takes_longer() -> None:
     """The others wait 6 ms for it, but most of that is hidden: its kernels take 2 ms longer, its CPU 0.1 ms."""
     (found,) = judged(
