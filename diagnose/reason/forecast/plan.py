@@ -238,7 +238,7 @@ def _surest_first(
     least = _wins(lead)[1]
     sure = 1 - min(replays.rules.margin.of_saving.values())  # no forecast's worst end is nearer to its likely one
     room = [group for group in others if _as_sure(group[0], lead) and sure * (group[0].bound_ns or 0) > least * replays.stretch]
-    tried = [(_wins(_best_first(forecast(group[:2]))[0])[0], -place, group) for place, group in enumerate(room)]
+    tried = [(_wins(forecast(group[:1])[0])[0], -place, group) for place, group in enumerate(room)]
     found = [one for one in tried if one[0] > least]
     if not found:
         return groups

@@ -299,23 +299,6 @@ def test_what_has_to_be_asked_for_or_written_takes_no_place_of_a_setting_by_what
         assert [one.fix for one in found] == ["packing", "loose"]
 
 
-def test_what_surely_wins_more_may_be_an_alternative_that_holds_the_first_of_its_finding(rules: ForecastRules) -> None:
-    """Parameters gathered beside compute, with the gradients' reduction that it needs: the finding's own first wins less."""
-    half = replace(
-        SURE_PACKING, id="half", changes=tuple(replace(one, transformation="scale", by=(0.5,) * 3) for one in SURE_PACKING.changes)
-    )
-    asked = {one.id: one for one in (question("loose", "role = 'transport'", (0.0, 0.8, 1.0)), half, SURE_PACKING)}
-    own, other = (PlanSetting(framework="f", key=key, from_=None, text=f"{key}: true", language="yaml", stays=False) for key in "ab")
-    steps = [
-        structs.replace(planned("loose"), bound_ns=40 * MS),
-        structs.replace(planned("half"), bound_ns=12 * MS, changes=(own,)),
-        structs.replace(planned("packing", "half"), bound_ns=12 * MS, changes=(own, other)),
-    ]
-    free: Any = Free4All()
-    for some, first in ((steps, "packing"), (steps[:2], "loose")):
-        assert foreseen(some, asked.__getitem__, Replays(graph(), rules), free)[0][0].fix == first
-
-
 def test_what_would_change_nothing_that_ran_is_no_alternative_of_what_was_replayed(rules: ForecastRules) -> None:
     unknown = Question(id="unknown", title="unknown", refused="It hangs on what is not known.")
     asked = {one.id: one for one in (NO_PACKING, question("router", "bucket = 'router'"), HALF_LINK, unknown)}
