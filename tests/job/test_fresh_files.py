@@ -719,3 +719,11 @@ def test_a_script_that_is_launched_as_a_task_is_read(tmp_path: Path, launched: s
 def test_a_plain_file_of_which_hardly_anything_is_known_says_so(others: int, said: bool) -> None:
     job = parse_job("global_batch_size: 32\n" + "".join(f"own_{number}: 1\n" for number in range(others)))
     assert any(note.startswith(f"of {others + 1} keys 1 are known") for note in job.notes) == said
+
+
+@for_each("program, group", ("pretrain_gpt.py", "will_fail"), ("loongforge/train.py", "doubtful"))
+def test_what_megatron_lm_s_parser_refuses_another_program_on_megatron_core_need_not(program: str, group: str) -> None:
+    """LoongForge validates its arguments itself, without this assertion (loongforge/train/validators.py)."""
+    flags = "--model-name glm --micro-batch-size 1 --optimizer-cpu-offload --use-precision-aware-optimizer --fp8-param-gather --fp8-recipe blockwise"
+    results = check(parse_job(f"torchrun {program} {flags}\n"), BOOK, TOOL).results
+    assert [one.group for one in results if one.id == "optimizer-offload-with-fp8-parameters"] == [group]

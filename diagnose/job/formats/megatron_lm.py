@@ -44,13 +44,14 @@ def _read(text: JobText) -> Parsed | None:
     ours, said = _set_by_trainer(leaves, sized=any(leaf.key == "world_size" for leaf in text.command.around))
     ours += _set_by_swift(leaves) if _is_swift(text.command) else []
     ours += _model_of(text.command)
-    if not (_PROGRAM.search(text.command.program) or any(leaf.shown in _MODEL for leaf in leaves)):
-        open_ended = True  # another program, which has some flags of the same names
+    another = not (_PROGRAM.search(text.command.program) or any(leaf.shown in _MODEL for leaf in leaves))
+    open_ended |= another  # it has some flags of the same names
     if (whole := next((leaf for leaf in leaves if leaf.key == _YAML), None)) is not None:  # parse_args: its file replaces all flags
         raise job_error(text.source, f"starts a training whose arguments are those of {whole.value}", "Give that file.")
     if any(leaf.key.startswith("moe_") for leaf in leaves) and not any(leaf.key == "num_experts" for leaf in leaves):
         leaves.append(Leaf(key="num_experts", shown="--num-experts", value=UNRESOLVED, known=True))  # a fork says it in a flag of its own
-    return parsed_command(text.command, text.source, format_=NAME, leaves=[*leaves, *ours], notes=[*notes, *said], open_ended=open_ended)
+    told = parsed_command(text.command, text.source, format_=NAME, leaves=[*leaves, *ours], notes=[*notes, *said], open_ended=open_ended)
+    return replace(told, another_program=another)
 
 
 # --- YAML -------------------------------------------------------------------------------------------------------------
