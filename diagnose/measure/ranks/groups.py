@@ -114,7 +114,8 @@ def slow_devices(
     pools: dict[str, list[Member]] = defaultdict(list)
     for member in members:
         pools[groups[member.place]].append(member)
-    shapes = {member.place: member.device.exchanges.shapes.filter(~pl.col("bucket").is_in(uneven)) for member in members}
+    held = [member.device.exchanges.shapes.with_columns(pl.lit(member.place).alias("member")) for member in members]
+    shapes = pl.concat(held).filter(~pl.col("bucket").is_in(uneven))
     found = {place: slow for pool in pools.values() for place, (slow, _) in _slower(pool, shapes).items()}
     if stages is None:
         return found
@@ -125,35 +126,38 @@ def slow_devices(
     return found
 
 
-def _slower(pool: Sequence[Member], shapes: Mapping[int, pl.DataFrame]) -> dict[int, tuple[Slowness, float]]:
-    """Those of the pool that are slower than its median device, with the share of their work that others do too."""
+def _slower(pool: Sequence[Member], shapes: pl.DataFrame) -> dict[int, tuple[Slowness, float]]:
+    """Those of the pool that are slower than its median device, with the share of their work that others do too.
+
+    `shapes`: member (its place), name, launch, median_ns, work_ns. Slower is a device on which most of the common work takes longer.
+    """
     if len(pool) < 2:
         return {}
+    own = shapes.filter(pl.col("member").is_in([member.place for member in pool]))
     usual = (
-        pl.concat([shapes[member.place] for member in pool])
-        .group_by("name", "launch")
+        own.group_by("name", "launch")
         .agg(pl.col("median_ns").quantile(0.5, "lower").alias("usual"), pl.len().alias("devices"))
         .filter((pl.col("devices") > 1) & (pl.col("usual") > 0))
     )
-    found = {}
-    for member in pool:
-        own = shapes[member.place]
-        common = own.join(usual, on=["name", "launch"])
-        slowness = _slowness(common)
-        if slowness is not None:
-            found[member.place] = (slowness, int(common["work_ns"].sum()) / int(own["work_ns"].sum()))
-    return found
-
-
-def _slowness(shapes: pl.DataFrame) -> Slowness | None:
-    """`shapes`: median_ns, usual, work_ns. None unless most of the work takes longer."""
-    if shapes.is_empty():
-        return None
-    ratios = shapes.select((pl.col("median_ns") / pl.col("usual")).alias("ratio"), "work_ns").sort("ratio", "work_ns")
-    whole = int(ratios["work_ns"].sum())
-    middle = float(ratios.filter(pl.col("work_ns").cum_sum() * 2 >= whole)["ratio"][0])
-    agreeing = int(ratios.filter(pl.col("ratio") >= 1 + (SLOWER - 1) / 2)["work_ns"].sum()) / whole if whole else 0.0
-    return Slowness(ratio=middle, shapes=ratios.height) if middle >= SLOWER and agreeing >= AGREE else None
+    ratio, work = pl.col("ratio"), pl.col("work_ns")
+    told = (
+        own.join(usual, on=["name", "launch"])
+        .select("member", (pl.col("median_ns") / pl.col("usual")).alias("ratio"), "work_ns")
+        .sort("member", "ratio", "work_ns")
+        .group_by("member", maintain_order=True)
+        .agg(
+            ratio.filter(work.cum_sum() * 2 >= work.sum()).first(),
+            pl.len().alias("shapes"),
+            work.sum().alias("common"),
+            work.filter(ratio >= 1 + (SLOWER - 1) / 2).sum().alias("agreeing"),
+        )
+        .join(own.group_by("member").agg(work.sum().alias("whole")), on="member", maintain_order="left")
+    )
+    slower = told.filter((ratio >= SLOWER) & (pl.col("agreeing") / pl.col("common") >= AGREE))
+    return {
+        row["member"]: (Slowness(ratio=row["ratio"], shapes=row["shapes"]), row["common"] / row["whole"])
+        for row in slower.iter_rows(named=True)
+    }
 
 
 INFERRED_STAGES = "the stages are inferred from which ranks hold the first and the last part of the model"
@@ -258,7 +262,8 @@ def experts(every: Sequence[Transfers], slow: Mapping[int, Slowness]) -> tuple[E
             groups[tuple(part.member.place for part in found.group.parts)].append(found)
     places = {members: rows for members, own in groups.items() if not (rows := _places(own)).is_empty()}
     tables = {members: table for members, rows in places.items() if not (table := _compared(groups[members], rows, slow)).is_empty()}
-    entries = [_imbalance(groups[members], places[members], table, _following(members, tables)) for members, table in tables.items()]
+    following = _following(tables)
+    entries = [_imbalance(groups[members], places[members], table, following[members]) for members, table in tables.items()]
     return tuple(sorted(entries, key=lambda entry: (-entry.lost_ns, entry.ranks)))
 
 
@@ -266,23 +271,36 @@ def _compared(every: Sequence[Transfers], places: pl.DataFrame, slow: Mapping[in
     """One group's places: step, place, the work of each member (its number), longest, mean, transfer; those of little work left out."""
     table = places.pivot(on="member", index=["step", "place"], values="work", aggregate_function="first").sort("step", "place")
     columns = [str(number) for number in range(len(every[0].group.parts))]
+    even = []
     for column, part in zip(columns, every[0].group.parts, strict=True):
         known = slow.get(part.member.place)
         speed = [part.member.pace(step) * (1.0 if known is None else known.ratio) for step in table["step"]]
-        table = table.with_columns((pl.col(column) / pl.Series(speed, dtype=pl.Float64)).cast(pl.Int64))
-    table = table.drop_nulls(columns).with_columns(pl.max_horizontal(columns).alias("longest"), pl.mean_horizontal(columns).alias("mean"))
+        even.append((pl.col(column) / pl.Series(speed, dtype=pl.Float64)).cast(pl.Int64))
+    table = (
+        table.with_columns(even)
+        .drop_nulls(columns)
+        .with_columns(pl.max_horizontal(columns).alias("longest"), pl.mean_horizontal(columns).alias("mean"))
+    )
     largest = table["longest"].max()
     moved = places.group_by("step", "place").agg(pl.col("transfer").max())
     return table.filter(pl.col("longest") > SMALL * (largest if isinstance(largest, int) else 0)).join(moved, on=["step", "place"])
 
 
-def _following(members: tuple[int, ...], tables: Mapping[tuple[int, ...], pl.DataFrame]) -> float:
-    """The share of a group's transfers that grows with longest / mean work, by its places and those of groups as large; 1 if not told."""
+def _following(tables: Mapping[tuple[int, ...], pl.DataFrame]) -> dict[tuple[int, ...], float]:
+    """By group: the share of its transfers that grows with longest / mean work, by places of all groups as large; 1 if not told."""
     spread = (pl.col("longest") / pl.col("mean")).alias("spread")
-    every = pl.concat([table.select(spread, "transfer") for other, table in tables.items() if len(other) == len(members)])
-    varies, together = every.select(pl.col("spread").std(), pl.cov("spread", "transfer").alias("together")).row(0)
-    usual, taken = tables[members].select(spread.mean(), pl.col("transfer").mean()).row(0)
-    return min(max(together / varies**2 * usual / taken, 0.0), 1.0) if varies is not None and varies >= VARIES and taken else 1.0
+    of_size: dict[int, list[pl.DataFrame]] = defaultdict(list)
+    for members, table in tables.items():
+        of_size[len(members)].append(table.select(spread, "transfer"))
+    how = pl.col("spread").std(), pl.cov("spread", "transfer").alias("together")
+    told = {size: pl.concat(own).select(how).row(0) for size, own in of_size.items()}
+    found = dict.fromkeys(tables, 1.0)
+    for members, table in tables.items():
+        varies, together = told[len(members)]
+        usual, taken = table.select(spread.mean(), pl.col("transfer").mean()).row(0)
+        if varies is not None and varies >= VARIES and taken:
+            found[members] = min(max(together / varies**2 * usual / taken, 0.0), 1.0)
+    return found
 
 
 def _imbalance(every: Sequence[Transfers], places: pl.DataFrame, table: pl.DataFrame, following: float) -> ExpertImbalance:

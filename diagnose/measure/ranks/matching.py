@@ -495,9 +495,11 @@ def aligned(members: Sequence[Member], mesh: Mesh | None) -> tuple[tuple[Matched
     """All exchanges, matched as far as possible, and how the clocks compare; matched once more where the clocks are known better then."""
     matched, unmatched = match(members, mesh)
     told = clocks(members, matched)
-    sure = clocks(members, [group for group in matched if _certain(group)])
-    known = sure.known if any(_contradicts(group, sure.known) for group in matched) else told.known
-    if known is sure.known or (any(ahead for _, ahead in known.values()) and any(one.why == NO_FIT for one in unmatched)):
+    certain = [group for group in matched if _certain(group)]
+    sure = told if len(certain) == len(matched) else clocks(members, certain)
+    contradicted = any(_contradicts(group, sure.known) for group in matched)
+    known = sure.known if contradicted else told.known
+    if contradicted or (any(ahead for _, ahead in known.values()) and any(one.why == NO_FIT for one in unmatched)):
         matched, unmatched = match(members, mesh, known)
         told = clocks(members, matched)
     return matched, unmatched, told

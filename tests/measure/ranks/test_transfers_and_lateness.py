@@ -514,11 +514,12 @@ def test_of_the_experts_exchanges_that_share_grows_with_the_busiest_rank_s_work_
     uneven = pl.DataFrame({"longest": [150] * 4, "mean": [100.0] * 4, "transfer": [60] * 4})
     wider = even.with_columns(transfer=9 * pl.col("transfer"))
     every = {(0, 1): even, (2, 3): uneven, (4, 5, 6): wider}
-    assert _following((2, 3), every) == pytest.approx(0.5)
-    assert _following((0, 1), every) == pytest.approx(0.4)
-    assert _following((4, 5, 6), every) == 1, "nothing differs among groups as large"
-    assert _following((2, 3), {(2, 3): uneven}) == 1
-    assert _following((2, 3), {(0, 1): even.with_columns(uneven["transfer"]), (2, 3): uneven}) == 0
+    told = _following(every)
+    assert told[2, 3] == pytest.approx(0.5)
+    assert told[0, 1] == pytest.approx(0.4)
+    assert told[4, 5, 6] == 1, "nothing differs among groups as large"
+    assert _following({(2, 3): uneven}) == {(2, 3): 1}
+    assert _following({(0, 1): even.with_columns(uneven["transfer"]), (2, 3): uneven})[2, 3] == 0
 
 
 def test_waiting_is_by_the_steps_that_captures_of_its_exchanges_have_in_common() -> None:
