@@ -44,19 +44,32 @@ def _spans(graph: Graph, times: Times) -> pl.DataFrame:
 # ---------------------------------------------------------------------------------------------------------------- beside transport
 
 
+_OTHER = {"compute": "transport", "transport": "compute"}
+
+
+class _Measured(NamedTuple):
+    """What the measured graph tells: `lost`, as `lost_share`; by role: op, was (ns, the longest that it ran beside the other role)."""
+
+    lost: float | None
+    beside: Mapping[str, pl.DataFrame]
+
+
+def _measured(graph: Graph) -> _Measured:
+    """That of a graph: the same for every change of it."""
+    spans = _spans(graph, replay(graph))
+    was = pl.col("beside").max().alias("was")
+    return _Measured(
+        lost=lost_share(graph, spans), beside={role: _beside(spans, role, other).group_by("op").agg(was) for role, other in _OTHER.items()}
+    )
+
+
 def _slowed(before: Graph, after: Graph, end: End, known: Contention) -> Graph:
     """Compute and transport longer by what each loses in the time that it newly spends beside the other."""
-    old, new = _spans(before, replay(before)), _spans(after, replay(after))
-    measured = lost_share(before, old)
-    worst = known.compute[2]
-    shares = known.compute if measured is None else (measured, measured, max(measured, worst))
-    at = ENDS.index(end)
-    longer = pl.concat(
-        [_longer(old, new, role, other, share) for role, other, share in (
-            ("compute", "transport", shares[at]),
-            ("transport", "compute", known.transport[at]),
-        )]
-    )  # fmt: skip
+    measured, new = before.once("beside", lambda: _measured(before)), _spans(after, replay(after))
+    worst, at = known.compute[2], ENDS.index(end)
+    shares = known.compute if measured.lost is None else (measured.lost, measured.lost, max(measured.lost, worst))
+    of_role = {"compute": shares[at], "transport": known.transport[at]}
+    longer = pl.concat([_longer(measured.beside[role], _beside(new, role, _OTHER[role]), share) for role, share in of_role.items()])
     if longer.is_empty():
         return after
     nodes = after.nodes.with_row_index("node").join(longer, on="node", how="left", maintain_order="left")
@@ -64,12 +77,11 @@ def _slowed(before: Graph, after: Graph, end: End, known: Contention) -> Graph:
     return dataclasses.replace(after, nodes=nodes.with_columns(duration).drop("node", "longer"))
 
 
-def _longer(old: pl.DataFrame, new: pl.DataFrame, role: str, other: str, share: float) -> pl.DataFrame:
-    """node, longer (ns): by how much each operation of `role` grows that runs longer beside `other` than it did."""
+def _longer(was: pl.DataFrame, beside: pl.DataFrame, share: float) -> pl.DataFrame:
+    """node, longer (ns): by how much each operation of a role grows that runs longer `beside` the other role than it did (`was`)."""
     if not share:
         return pl.DataFrame(schema=_LONGER)
-    beside = [_beside(one, role, other) for one in (old, new)]
-    found = beside[1].join(beside[0].group_by("op").agg(pl.col("beside").max().alias("was")), on="op", how="left")
+    found = beside.join(was, on="op", how="left")
     grown = (pl.col("beside") - pl.col("was").fill_null(0)).clip(0) * share / (1 - share)
     return found.select("node", grown.round().cast(pl.Int64).alias("longer")).filter(pl.col("longer") > 0)
 
@@ -97,7 +109,7 @@ def _in_turns(before: Graph, after: Graph, end: End, known: Contention) -> Graph
     with its like before leaves room for it.
     """
     least = known.fills_us[ENDS.index(end)] * 1000
-    was = _at_once(_taking_turns(before, least))
+    was = before.once(("at once", least), lambda: _at_once(_taking_turns(before, least)))
     together = {pair.ops for pair in was}
     sharing = {op for pair in was if pair.share >= SHARED for op in pair.ops}
     for _ in range(ROUNDS):
