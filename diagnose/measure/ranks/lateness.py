@@ -29,6 +29,7 @@ OWN = 0.6  # of the waiting: by so much the late rank's own time must exceed tha
 MOST_STEPS = 0.7  # of the steps: there it must exceed theirs by half of that at least
 EXPLAINS = 0.4  # share of the lateness that a cause must account for
 IN_TURN = 0.15  # of the uneven work: where less of it moves from member to member, the same ones have most in all steps
+SLOW_CPU = 1.25  # times the others' time from one launch to the next
 EVENED: tuple[LateCause, ...] = ("expert_work", "vision_work", "more_work")  # work of which the late ones keep their share when it is even
 TOGETHER = 0.1  # of the longest wait in an exchange: who waits less than that came as late as the last
 
@@ -201,13 +202,14 @@ def _straggler(blame: _Blame, culprit: int, total: int, arrivals: _Arrivals, kno
     member = next(one for one in blame.members if one.place == culprit)
     others = [one for one in blame.members if one.place != culprit]
     with_it = [one for one in others if blame.near[one.place] >= MOSTLY * blame.noticed]
-    fellows = {one.place for one in others if culprit in known.slow and one.place in known.slow} | {one.place for one in with_it}
+    cause, bucket, longer, words = _cause(member, others, blame.behind[culprit], known)
+    slow = _slow_cpus((member, *others)) if cause == "slow_host" else known.slow.keys()
+    fellows = {one.place for one in others if culprit in slow and one.place in slow} | {one.place for one in with_it}
     late_ones = {culprit, *fellows} if len(fellows) < len(others) else {culprit}
     waited = sum(blame.behind[place] for place in late_ones) * len(others) // (len(blame.members) - len(late_ones))
     held = median_low([ns for place, ns in blame.held.items() if place not in late_ones])
     wait = min(waited, held, _waited_for_alone(arrivals, late_ones))
     pattern: Pattern = "always" if share >= ALWAYS else "mostly"
-    cause, bucket, longer, words = _cause(member, others, blame.behind[culprit], known)
     if cause == "slow_gpu":
         early = [one for one in others if one.place not in late_ones]
         wait = min(wait, max(_more_work(one, early) for one in (member, *others) if one.place in late_ones) or wait)
@@ -234,6 +236,13 @@ def _straggler(blame: _Blame, culprit: int, total: int, arrivals: _Arrivals, kno
         saves_ns=min(wait, waited * (like - len(late_ones)) // like) if cause in EVENED else None,
         launch_ratio=_launch_ratio(member, [one for one in others if one.place not in late_ones]),
     )
+
+
+def _slow_cpus(members: Sequence[Member]) -> set[int]:
+    """Places of those whose CPUs are slow all over: from one launch to the next they take longer by SLOW_CPU than the others (median)."""
+    gaps = {one.place: ns for one in members if (ns := one.launch_gap_ns) is not None}
+    usual = median_low(gaps.values()) if gaps else 0
+    return {place for place, ns in gaps.items() if ns >= SLOW_CPU * usual > 0}
 
 
 def _launch_ratio(member: Member, others: Sequence[Member]) -> float | None:

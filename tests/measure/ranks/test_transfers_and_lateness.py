@@ -214,6 +214,18 @@ def test_how_much_slower_the_late_rank_launches_than_its_peers_is_told_where_lau
     assert (ratio(None, 10_000), ratio(15_000, None), ratio(15_000, 0)) == (None, None, None)
 
 
+def test_two_cpus_that_are_slow_all_over_are_late_together_though_they_come_last_in_turn() -> None:
+    """One is last by a little in three of five, the other in the rest: what they cost is what the two others wait for both."""
+    both = {0: [300_000, 300_000, 300_000, 240_000, 240_000], 1: [240_000, 240_000, 240_000, 300_000, 300_000]}
+
+    def costs(gap: int) -> int:
+        did = [replace(one, launch_gap_ns=gap if one.rank in both else 10_000) for one in some(4, both)]
+        found = [one for one in judged(did) if one.rank is not None]
+        return max((one.wait_ns for one in found), default=0)
+
+    assert costs(20_000) > 4 * costs(10_000)
+
+
 def test_a_slow_device_costs_no_more_than_its_work_takes_longer() -> None:
     """The others wait 6 ms for it, but most of that is hidden: its kernels take 2 ms longer, its CPU 0.1 ms."""
     (found,) = judged(
