@@ -162,6 +162,7 @@ SWIFT = "megatron sft --tensor_model_parallel_size 2 --micro_batch_size 1 --max_
     (SKYRL, {"world_size": 16, "expert_model_parallel_size": 8, "recompute_granularity": "full", "micro_batch_size": 4}),
     (SUPERVISED, {"tensor_model_parallel_size": 2, "world_size": 8}),
     ("policy:\n  precision: bfloat16\n  megatron_cfg: {enabled: true, tensor_model_parallel_size: 2}\n", {"bf16": True}),
+    ("policy:\n  precision: ${p}\n  megatron_cfg: {enabled: true, tensor_model_parallel_size: 2}\n", {"bf16": None}),  # told elsewhere
     # what MS-Swift gives Megatron itself
     (f"{SWIFT}--packing true\n", {"seq_length": 8192, "use_distributed_optimizer": True}),
     (f"{SWIFT}--packing true --packing_length 4096 --optimizer dist_muon\n", {"seq_length": 4096, "use_distributed_optimizer": None}),
