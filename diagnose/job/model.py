@@ -76,6 +76,7 @@ class Job:
     file: str | None = field(default=None, compare=False)  # bare name of the file; equal text is the same job
     defaults: tuple[ScriptDefault, ...] = ()
     unresolved: frozenset[str] = frozenset()  # settings that are given, with values that the file does not tell
+    open_ended: bool = False  # more settings may have been given than the file shows
     another_program: bool = False  # the program that is started is not known to be the framework's own
     misspelt: Mapping[str, str] = field(default_factory=dict)  # keys that are not read, and the one that each may have been meant for
 

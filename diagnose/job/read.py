@@ -164,6 +164,7 @@ def settle(parsed: Parsed, table: JobSettings, source: str) -> Job:
         rules=parsed.rules,
         defaults=parsed.defaults,
         unresolved=unresolved,
+        open_ended=parsed.open_ended,
         another_program=parsed.another_program,
         misspelt=_misspelt(unknown, aliases, found.keys() | unresolved),
     )

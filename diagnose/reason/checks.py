@@ -11,16 +11,18 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+from msgspec import structs
+
 from diagnose.document.diagnosis import Change, Fact, Tool
 from diagnose.document.job import CHECK_SCHEMA, CheckReport, CheckResult, Deciding, FixName, NotAssessed
 from diagnose.errors import UsageError
 from diagnose.job import Job, Setting
 from diagnose.job.advised import advised
-from diagnose.job.model import PLAIN
-from diagnose.knowledge import templates
+from diagnose.job.model import PLAIN, SettingValue
+from diagnose.knowledge import conditions, templates
 from diagnose.knowledge.repairs import as_fix
 from diagnose.knowledge.rulebook import PLATFORM_FACTS, CheckSpec, FixSpec, Requirement, Rulebook, platform_of
-from diagnose.knowledge.settings import JobFormat, SettingSpec, version_number
+from diagnose.knowledge.settings import JobFormat, SettingSpec, SettingType, version_number
 from diagnose.model.vocabulary import GROUP_OF, GROUPS
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.findings import FixReader
@@ -43,7 +45,7 @@ def check(job: Job, book: Rulebook, tool: Tool, platform: str | None = None) -> 
     holds = dict(zip(specs, context.holds_all(texts), strict=True))
     certain = dict(zip(specs, stated.holds_all(texts), strict=True))
     found = [
-        _result(key, specs[key], context, assumes=certain[key] is not True)
+        _result(key, specs[key], context, assumes=not (certain[key] and _sure(specs[key].when or "", stated)))
         for key, value in holds.items()
         if value and _in_release(specs[key], context) is not False
     ]
@@ -60,6 +62,27 @@ def check(job: Job, book: Rulebook, tool: Tool, platform: str | None = None) -> 
         results=results,
         not_assessed=tuple(_lacking(key, specs[key], context) for key, value in holds.items() if value is None),
     )
+
+
+# Values that a setting of each type could have where the file does not show it.
+_OTHERS: Mapping[SettingType, tuple[SettingValue, ...]] = MappingProxyType(
+    {"bool": (True, False), "int": (1,), "float": (1.0,), "text": ("another",), "version": (1,), "list": (("another",),)}
+)
+
+
+def _sure(text: str, stated: Context) -> bool:
+    """Whether a condition that holds by what the file states would hold still if a setting were given that the file may hide.
+
+    A file of overrides hides what it lies over, and a value that is not understood may be any.
+    """
+    job, names = stated.job, stated.rulebook.expression(text).names
+    if job is None:
+        return True
+    hidden = job.table.specs.keys() - job.settings.keys() if job.open_ended else job.unresolved
+    asked = [name for name in names if name.removeprefix("job_") in hidden and name.startswith("job_")]
+    rows = [{**stated.values, name: other} for name in asked for other in _OTHERS[job.table.specs[name.removeprefix("job_")].type]]
+    schema = stated.rulebook.schema
+    return all(structs.replace(stated, values=values, frame=conditions.row(values, schema)).holds(text) for values in rows)
 
 
 def _concerns(spec: CheckSpec, own: JobFormat, book: Rulebook) -> bool:

@@ -108,6 +108,26 @@ def test_a_job_that_runs_is_not_said_to_fail(lines: str, mode: str) -> None:
     assert {one.id for one in found.results} <= {"sequence-parallel-switched-off"}
 
 
+_SHARED = "moe_shared_expert_intermediate_size: 2048, use_grouped_gemm_for_shared_expert: true"
+_ARGUMENTS = "torchrun pretrain_gpt.py --num-layers 4 --num-experts 8 --moe-pad-expert-input-to-capacity"
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "group"),
+    [
+        (_ARGUMENTS, "padding-without-capacity", "will_fail"),  # all there is
+        (f"{_ARGUMENTS} --moe-expert-capacity-factor $FACTOR", "padding-without-capacity", "doubtful"),  # given, not known as what
+        (f"{_ARGUMENTS} $MORE", "padding-without-capacity", "doubtful"),  # may hold it
+        ("model: {moe_pad_expert_input_to_capacity: true}", "padding-without-capacity", "doubtful"),  # overrides: the recipe may set it
+        (f"model: {{{_SHARED}}}", "shared-experts-grouped-without-interleaving", "doubtful"),
+        (f"model: {{{_SHARED}}}", "shared-experts-grouped-without-their-path", "doubtful"),
+        (f"model: {{{_SHARED}, add_bias_linear: true}}", "shared-experts-grouped-without-their-path", "will_fail"),  # whatever lies below
+    ],
+)
+def test_what_holds_only_as_long_as_nothing_more_is_given_is_doubtful(text: str, key: str, group: str) -> None:
+    assert result(check(parse_job(text), BOOK, TOOL), key).group == group
+
+
 def test_checks_of_one_framework_are_not_asked_of_the_other_and_what_is_missing_is_named() -> None:
     lines = "  --sequence-parallel: true\n  --tensor-model-parallel-size: 1\n"
     megatron = check(parse_job(f"MODEL_ARGS:\n{lines}"), BOOK, TOOL)
