@@ -2,7 +2,8 @@
 
 Two sources: the checks of trace_rules/checks, and the needs and conflicts of every fix that the job has on. A check wins over a
 fix's requirement that reads the same settings. What follows only with a framework's default, which the file does not state, is
-doubtful, except in formats that are a run's only source of settings (Megatron-LM's arguments).
+doubtful, except in formats that are a run's only source of settings (Megatron-LM's arguments), and so is what holds only as long as
+nothing more is given than the file shows, where it is laid over something else.
 """
 
 from __future__ import annotations
