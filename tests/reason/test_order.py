@@ -359,7 +359,7 @@ HYBRID = {**FLEX, "model.moe_flex_dispatcher_backend": "hybridep"}
     (FLEX, {**H100, **NCCL}, ["COM-26", "COM-06", "COM-02"]),  # configured, but NCCL ran: why, before another is offered
     (FLEX, {**GB200, **NCCL}, ["COM-26", "COM-02", "COM-06"]),
     (HYBRID, {**GB200, **NCCL}, ["COM-26", "COM-06"]),
-    (FLEX, {**H100, "expert_exchange_backend": "deepep", "expert_exchange_nccl_share": 0.0}, ["COM-06", "COM-02", "COM-17", "COM-03"]),
+    (FLEX, {**H100, "expert_exchange_backend": "deepep", "expert_exchange_nccl_share": 0.0}, ["COM-06", "COM-02", "COM-03", "COM-17"]),
     ({**FLEX, "model.expert_model_parallel_size": 8}, {**H100, "expert_exchange_backend": "deepep"}, ["COM-06", "COM-02", "COM-03"]),
     (HYBRID, {**GB200, "expert_exchange_backend": "hybridep", "expert_exchange_nccl_share": 0.0}, ["COM-06"]),
     ({"model.moe_token_dispatcher_type": "allgather"}, {**H100, **NCCL}, ["COM-28", "COM-02", "COM-01"]),
