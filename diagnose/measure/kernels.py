@@ -378,12 +378,8 @@ def _mean(shapes: pl.DataFrame, column: str) -> float | None:
 # Where launches block, nearly all do. The numbers are this project's choice.
 TELLING_NS, TELLING, SYNCHRONOUS_SHARE = 20_000, 50, 0.9
 TINY_NS = 10_000  # a kernel shorter than this costs about as much to launch as to run
-_MAY_LACK = (
-    "kernel_median_ns",
-    "expert_gemm_median_ns",
-    "longest_host_gap_ns",
-    "launch_gap_median_ns",
-)  # null in a step without any; all else is 0 there
+# Null in a step without any; all else is 0 there.
+_MAY_LACK = ("kernel_median_ns", "expert_gemm_median_ns", "longest_host_gap_ns", "launch_gap_median_ns")
 
 
 def step_counts(

@@ -76,13 +76,13 @@ def _sure(text: str, stated: Context) -> bool:
 
     A file of overrides hides what it lies over, and a value that is not understood may be any.
     """
-    job, names = stated.job, stated.rulebook.expression(text).names
+    job, schema = stated.job, stated.rulebook.schema
     if job is None:
         return True
     hidden = job.table.specs.keys() - job.settings.keys() if job.open_ended else job.unresolved
-    asked = [name for name in names if name.removeprefix("job_") in hidden and name.startswith("job_")]
-    rows = [{**stated.values, name: other} for name in asked for other in _OTHERS[job.table.specs[name.removeprefix("job_")].type]]
-    schema = stated.rulebook.schema
+    others = {f"job_{name}": _OTHERS[job.table.specs[name].type] for name in hidden}
+    asked = [name for name in stated.rulebook.expression(text).names if name in others]
+    rows = [{**stated.values, name: other} for name in asked for other in others[name]]
     return all(structs.replace(stated, values=values, frame=conditions.row(values, schema)).holds(text) for values in rows)
 
 

@@ -235,14 +235,13 @@ def _surest_first(
     lead = _best_first(forecast(groups[0]))[0]
     if lead.forecast is None and lead.no_forecast != WINS_NOTHING:
         return groups
-    least = _wins(lead)[1]
+    least = _likely_wins(lead)
     sure = 1 - min(replays.rules.margin.of_saving.values())  # no forecast's worst end is nearer to its likely one
     room = [group for group in others if _as_sure(group[0], lead) and sure * (group[0].bound_ns or 0) > least * replays.stretch]
-    tried = [(_wins(forecast(group[:1])[0])[0], -place, group) for place, group in enumerate(room)]
-    found = [one for one in tried if one[0] > least]
-    if not found:
+    worst = [_surely_wins(forecast(group[:1])[0]) for group in room]
+    if max(worst, default=least) <= least:
         return groups
-    best = max(found, key=lambda one: one[:2])[2]
+    best = room[worst.index(max(worst))]
     return [best, *(group for group in groups if group is not best)]
 
 
@@ -251,10 +250,14 @@ def _as_sure(one: PlanStep, than: PlanStep) -> bool:
     return one.state in (than.state, "applicable") and (_in_words(than) or not _in_words(one))
 
 
-def _wins(step: PlanStep) -> tuple[int, int]:
-    """What a step by itself wins at its worst and likely, ns; nothing where it has no forecast."""
-    told = step.forecast
-    return (0, 0) if told is None else (told.now_ns - told.high_ns, told.now_ns - told.likely_ns)
+def _surely_wins(step: PlanStep) -> int:
+    """What a step by itself wins at its worst, ns; nothing where it has no forecast."""
+    return 0 if step.forecast is None else step.forecast.now_ns - step.forecast.high_ns
+
+
+def _likely_wins(step: PlanStep) -> int:
+    """What a step by itself likely wins, ns; nothing where it has no forecast."""
+    return 0 if step.forecast is None else step.forecast.now_ns - step.forecast.likely_ns
 
 
 def _forecasts(
