@@ -163,10 +163,15 @@ def _windows_from_starts(starts: pl.DataFrame, last_end: int, own_ends: Mapping[
 
 
 def _windows_from_ends(work: pl.DataFrame, ends: pl.Series) -> pl.DataFrame:
-    """Windows from the first operation after one end to the next end; what leads up to the first end may be cut, and is none."""
+    """Windows from the first operation after one end to the next end; what leads up to the first end may be cut, and is none.
+
+    An end after which nothing starts begins no window: work that runs side by side may end later still, and the last window holds it.
+    """
     starts = work["start"].unique().sort()
-    begins = starts.gather(starts.search_sorted(ends[:-1]))
-    return _windows_from_starts(pl.DataFrame({"index": range(1, len(ends)), "start": begins}), int(ends[-1]))
+    places = starts.search_sorted(ends.head(-1))
+    begins = starts.gather(places.filter(places < len(starts)))
+    windows = pl.DataFrame({"index": pl.arange(1, len(begins) + 1, eager=True), "start": begins})
+    return _windows_from_starts(windows, latest(ends) if len(ends) else 0)
 
 
 def _with_first(work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:

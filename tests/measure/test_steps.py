@@ -321,6 +321,20 @@ def test_optimizer_ranges_mark_where_steps_end() -> None:
     assert cut.frame["index"].to_list() == [1, 2, 3]
 
 
+def test_optimizers_whose_work_runs_side_by_side_end_one_step() -> None:
+    """The second's work outlives the first's, and nothing starts between their ends: no step begins there."""
+    items = [*training(2)[:-1], run("adam", 1030, 1200, 1020), run("adam", 1090, 1300, 1085, stream=9)]
+    spans = [Span(text="Optimizer.step#Muon.step", start=540 * n + 360, end=540 * n + 540) for n in range(2)]
+    found = scene(items, [*spans, Span(text="Optimizer.step#Muon.step", start=1080, end=1090)]).steps()
+    assert found.frame.rows() == [(1, 550, 1300)]
+
+
+def test_the_only_optimizer_range_still_open_ends_no_step() -> None:
+    one = scene(training(1), [Span(text="Optimizer.step#Adam.step", start=360, end=540)])
+    opened = replace(one, trace=replace(one.trace, ledger=one.trace.ledger.note("open_range", "ranges", 1)))
+    assert opened.steps().anchor == "capture"
+
+
 def test_a_range_that_is_a_part_of_a_step_gives_no_last_step() -> None:
     spans = [replace(span, end=span.start + 500) for span in LOOP.spans]
     assert windows(scene(LOOP.items, spans)) == WINDOWS  # the rest of the last step follows its range
