@@ -17,7 +17,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from diagnose.knowledge.rulebook import load_rulebook  # noqa: E402 - of this tree, wherever mkdocs is installed
+from diagnose.knowledge.load import load_rulebook  # noqa: E402 - of this tree, wherever mkdocs is installed
 from diagnose.knowledge.taxonomy import load_taxonomy  # noqa: E402
 from diagnose.render.knowledge import reference  # noqa: E402
 from diagnose.render.knowledge.entries import Catalogue  # noqa: E402

@@ -33,7 +33,7 @@ def check(job: Path, checking: Checking) -> int:
     """
     from diagnose.document.diagnosis import Tool  # noqa: PLC0415
     from diagnose.job.read import read_job  # noqa: PLC0415
-    from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
+    from diagnose.knowledge.load import load_rulebook  # noqa: PLC0415
     from diagnose.knowledge.settings import load_job_settings  # noqa: PLC0415
     from diagnose.reason.checks import check as checked  # noqa: PLC0415
     from diagnose.render.report import ANSWER, EVERYTHING  # noqa: PLC0415

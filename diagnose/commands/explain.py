@@ -34,7 +34,7 @@ def explain(id_: str, diagnosis: Path | None, explaining: Explaining) -> int:
     several things have one name all are explained; `bucket:router` asks for one.
     """
     from diagnose.document.files import read_diagnosis  # noqa: PLC0415
-    from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
+    from diagnose.knowledge.load import load_rulebook  # noqa: PLC0415
     from diagnose.knowledge.taxonomy import load_taxonomy, own_bucket_files  # noqa: PLC0415
     from diagnose.render.reports.explanation import Explanation  # noqa: PLC0415
 
@@ -48,7 +48,7 @@ def explain(id_: str, diagnosis: Path | None, explaining: Explaining) -> int:
 @takes(listing=Listing)
 def list_rules(listing: Listing) -> int:
     """List all rules and fixes."""
-    from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
+    from diagnose.knowledge.load import load_rulebook  # noqa: PLC0415
 
     print_document(load_rulebook(listing.rules), listing.format)
     return 0

@@ -91,7 +91,7 @@ def patched_job(config: Path, rules: tuple[Path, ...], document: Diagnosis, comm
 def _rulebook(config: Path, command: str | None, rules: tuple[Path, ...]) -> Rulebook:
     """All rules: ours, those that the job file names, the user's own. Raises JobFileError, RuleFileError."""
     from diagnose.job.read import read_job  # noqa: PLC0415
-    from diagnose.knowledge.rulebook import load_rulebook  # noqa: PLC0415
+    from diagnose.knowledge.load import load_rulebook  # noqa: PLC0415
     from diagnose.knowledge.settings import load_job_settings  # noqa: PLC0415
 
     return load_rulebook(tuple(dict.fromkeys((*read_job(config, load_job_settings(), command=command).rules, *rules))))

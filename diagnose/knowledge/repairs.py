@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from diagnose.knowledge.rulebook import ChangeSpec, CheckSpec, FixSpec, Repair, RepairSpec
+from diagnose.knowledge.catalogue import ChangeSpec, CheckSpec, FixSpec, Repair, RepairSpec
 from diagnose.knowledge.settings import JobSettings
 
 _ENVIRONMENT = "environment"

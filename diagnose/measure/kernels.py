@@ -17,7 +17,7 @@ import polars as pl
 from msgspec import Struct, field, structs
 
 from diagnose.document.device import KernelOccupancy, Occupancy
-from diagnose.knowledge.rulebook import SmLimits
+from diagnose.knowledge.platforms import SmLimits
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.budget import Concurrency
 from diagnose.measure.host import HostActivity, host_counts, launch_gaps

@@ -21,8 +21,10 @@ from diagnose.job import Job, Setting
 from diagnose.job.advised import advised
 from diagnose.job.model import PLAIN, SettingValue
 from diagnose.knowledge import conditions, templates
+from diagnose.knowledge.catalogue import CheckSpec, FixSpec, Requirement
+from diagnose.knowledge.platforms import PLATFORM_FACTS, platform_of
 from diagnose.knowledge.repairs import as_fix
-from diagnose.knowledge.rulebook import PLATFORM_FACTS, CheckSpec, FixSpec, Requirement, Rulebook, platform_of
+from diagnose.knowledge.rulebook import Rulebook
 from diagnose.knowledge.settings import JobFormat, SettingSpec, SettingType, version_number
 from diagnose.model.vocabulary import GROUP_OF, GROUPS
 from diagnose.reason.context import Context, make_context

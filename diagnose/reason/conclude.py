@@ -32,7 +32,8 @@ from diagnose.document.ranks import RankProblem, Ranks
 from diagnose.job import Job, count_of
 from diagnose.job.derived import completed
 from diagnose.knowledge.load import Knowledge
-from diagnose.knowledge.rulebook import Platform, Rulebook, platform_of
+from diagnose.knowledge.platforms import Platform, platform_of
+from diagnose.knowledge.rulebook import Rulebook
 from diagnose.load.trainer_log import LoggedRun
 from diagnose.measure.capture import Measured, merged, typical
 from diagnose.measure.device import DeviceMeasure

@@ -16,7 +16,8 @@ from diagnose.job.advised import advised
 from diagnose.job.model import PLAIN
 from diagnose.knowledge import conditions
 from diagnose.knowledge.conditions import Expression
-from diagnose.knowledge.rulebook import PLATFORM_FACTS, Rulebook, platform_of
+from diagnose.knowledge.platforms import PLATFORM_FACTS, platform_of
+from diagnose.knowledge.rulebook import Rulebook
 
 
 class Context(Struct, frozen=True, kw_only=True, dict=True):

@@ -31,18 +31,9 @@ from diagnose.document.diagnosis import (
 from diagnose.job import Job
 from diagnose.job.edit import ENVIRONMENT
 from diagnose.knowledge import templates
-from diagnose.knowledge.rulebook import (
-    BESIDE_FRAMEWORKS,
-    GENERAL,
-    ChangeSpec,
-    FixSpec,
-    LateSpec,
-    Requirement,
-    Rule,
-    Rulebook,
-    changes_numerics,
-    platform_of,
-)
+from diagnose.knowledge.catalogue import BESIDE_FRAMEWORKS, GENERAL, ChangeSpec, FixSpec, LateSpec, Requirement, Rule
+from diagnose.knowledge.platforms import platform_of
+from diagnose.knowledge.rulebook import Rulebook, changes_numerics
 from diagnose.model.vocabulary import CAPTURE, FactValue, FixState, Level, Status
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.walls import cause_of, known, target, weakest

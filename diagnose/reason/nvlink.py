@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import structs
 
 from diagnose.document.ranks import Ranks
-from diagnose.knowledge.rulebook import Platform
+from diagnose.knowledge.platforms import Platform
 from diagnose.measure.ranks.members import UNKNOWN_HOST
 
 

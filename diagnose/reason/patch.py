@@ -24,8 +24,9 @@ from diagnose.job.formats import READERS, megatron_bridge, megatron_lm, torchtit
 from diagnose.job.formats.overrides import NAME as OVERRIDES
 from diagnose.job.read import parse_job
 from diagnose.knowledge import strict_yaml
+from diagnose.knowledge.catalogue import GENERAL, ChangeSpec, FixSpec
 from diagnose.knowledge.repairs import as_fix
-from diagnose.knowledge.rulebook import GENERAL, ChangeSpec, FixSpec, Rulebook
+from diagnose.knowledge.rulebook import Rulebook
 from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name, foreign
 from diagnose.reason.checks import check
 from diagnose.reason.context import Context, make_context

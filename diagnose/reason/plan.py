@@ -16,7 +16,7 @@ from msgspec import structs
 
 from diagnose.document.diagnosis import ASSUMED, WANTED, Change, Finding, Fix, PlanSetting, PlanStep, Verdict
 from diagnose.job.edit import ENVIRONMENT
-from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS
+from diagnose.knowledge.catalogue import BESIDE_FRAMEWORKS
 from diagnose.model.vocabulary import CAPTURE
 
 MOST_STEPS = 6  # findings that the plan answers: more than that nobody tries at once

@@ -9,7 +9,8 @@ from msgspec import Struct, structs
 from diagnose.document.diagnosis import Cause, Fact, Finding, Verdict, WallBound
 from diagnose.job import Job
 from diagnose.knowledge import conditions, templates
-from diagnose.knowledge.rulebook import CauseSpec, Rule, Rulebook
+from diagnose.knowledge.catalogue import CauseSpec, Rule
+from diagnose.knowledge.rulebook import Rulebook
 from diagnose.knowledge.walls import VERDICT_COLUMNS, CertaintyRule, Floor, Lead, WallSpec
 from diagnose.model.vocabulary import Certainty, Status, Wall
 from diagnose.reason.context import Context, make_context, unit

@@ -15,7 +15,7 @@ from diagnose.document.baselines import Baselines, StoredBaseline
 from diagnose.document.device import Timeline, TimelineColumns
 from diagnose.document.diagnosis import PlanSetting, Tool
 from diagnose.document.history import SCHEMA, CategoryMove, History, HistoryRun, HistoryStep
-from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.load import load_rulebook
 from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.render.figures.figure import Figure
 from diagnose.render.reports import KINDS

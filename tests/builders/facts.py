@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import yaml
 
 from diagnose.document.diagnosis import Fact
-from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.load import load_rulebook
 from diagnose.model.vocabulary import FactValue, Status
 from tests.builders.kept import DATA
 

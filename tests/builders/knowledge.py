@@ -10,16 +10,17 @@ from typing import Any, TypeAlias, TypeVar
 
 import polars as pl
 
-from diagnose.knowledge import rulebook, strict_yaml, taxonomy
+from diagnose.knowledge import load as loading
+from diagnose.knowledge import rule_checks, rule_files, strict_yaml, taxonomy
 from diagnose.knowledge.buckets import Buckets
 from diagnose.knowledge.conditions import Expression, Kind
 from tests.builders.simulated import AFRESH
 
 T = TypeVar("T")
 Compile: TypeAlias = Callable[
-    [Sequence[rulebook._Wanted], Mapping[str, pl.DataType], Mapping[str, bytes]], dict[tuple[str, Kind], Expression]
+    [Sequence[rule_checks.Wanted], Mapping[str, pl.DataType], Mapping[str, bytes]], dict[tuple[str, Kind], Expression]
 ]
-load_afresh = rulebook._load
+load_afresh = loading.read_rulebook
 
 
 def read_once() -> None:
@@ -46,12 +47,12 @@ def read_once() -> None:
         _kept(("fine", packaged, *map(id, parts)), lambda: check(made, parts, name, packaged=packaged))
 
     files: dict[int, Buckets] = {}
-    parse = rulebook._parse
-    rulebook._load = kept_book
-    rulebook._parse = lambda source, kind: _kept((source, kind), lambda: parse(source, kind))  # type: ignore[assignment]
-    rulebook._compile = _compiled_once(rulebook._compile)  # type: ignore[assignment]
+    parse = rule_files.parse
+    loading.read_rulebook = kept_book
+    loading.parse = rule_files.parse = lambda source, kind: _kept((source, kind), lambda: parse(source, kind))  # type: ignore[assignment]
+    rule_checks.compile_all = _compiled_once(rule_checks.compile_all)  # type: ignore[assignment]
     load_buckets = taxonomy.load_buckets
-    taxonomy.load_buckets = rulebook.load_buckets = lambda data=None: _kept(("buckets", data), lambda: load_buckets(data))  # type: ignore[attr-defined]
+    taxonomy.load_buckets = loading.load_buckets = lambda data=None: _kept(("buckets", data), lambda: load_buckets(data))  # type: ignore[attr-defined]
     check = taxonomy._check
     taxonomy._bucket_file = kept_file
     taxonomy._check = kept_check
@@ -70,7 +71,7 @@ def _compiled_once(compile_all: Compile) -> Compile:
     right: dict[frozenset[tuple[str, pl.DataType]], dict[tuple[str, Kind], Expression]] = defaultdict(dict)
 
     def compiled(
-        wanted: Sequence[rulebook._Wanted], schema: Mapping[str, pl.DataType], files: Mapping[str, bytes]
+        wanted: Sequence[rule_checks.Wanted], schema: Mapping[str, pl.DataType], files: Mapping[str, bytes]
     ) -> dict[tuple[str, Kind], Expression]:
         known = right[frozenset(schema.items())]
         known |= compile_all([one for one in wanted if (one.text, one.kind) not in known], schema, files)

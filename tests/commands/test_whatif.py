@@ -12,7 +12,7 @@ import diagnose.pipeline
 from diagnose.cli import main
 from diagnose.document.forecast import Forecast
 from diagnose.errors import UsageError
-from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.load import load_rulebook
 from diagnose.reason.forecast.questions import known_fix
 from diagnose.render import write
 from tests.builders.documents import forecast

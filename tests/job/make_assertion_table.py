@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.load import load_rulebook
 
 TABLE = Path(__file__).parent / "assertions.tsv"
 REPOSITORIES = ("Megatron-LM", "Megatron-Bridge", "TransformerEngine", "torchtitan")

@@ -18,7 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagnose.knowledge.rulebook import Rulebook, load_rulebook
+from diagnose.knowledge.load import load_rulebook
+from diagnose.knowledge.rulebook import Rulebook
 from diagnose.knowledge.settings import load_job_settings
 
 TABLE = Path(__file__).parent / "keys.tsv"

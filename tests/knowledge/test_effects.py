@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from diagnose.errors import RuleFileError
-from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.load import load_rulebook
 from diagnose.reason.context import make_context
 from diagnose.reason.forecast.changes import effect_of
 from tests.builders.cases import for_each

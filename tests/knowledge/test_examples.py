@@ -10,7 +10,7 @@ import pytest
 
 from diagnose.knowledge import conditions
 from diagnose.knowledge.conditions import Expression, compile_expression
-from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.load import load_rulebook
 
 ROOT = Path(__file__).parents[2]
 BOOK = load_rulebook(check=True)

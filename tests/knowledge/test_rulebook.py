@@ -14,8 +14,8 @@ from diagnose.knowledge import templates
 from diagnose.knowledge.comparison import load_comparison_rules
 from diagnose.knowledge.conditions import ConditionError, check_types, compile_expression, evaluate, row
 from diagnose.knowledge.data import packaged
-from diagnose.knowledge.load import load_knowledge
-from diagnose.knowledge.rulebook import load_rulebook, platform_of
+from diagnose.knowledge.load import load_knowledge, load_rulebook
+from diagnose.knowledge.platforms import platform_of
 from diagnose.model.vocabulary import GROUPS
 from tests.builders.cases import for_each
 from tests.builders.knowledge import load_afresh

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from diagnose.knowledge.glossary import load_glossary, meanings
-from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.load import load_rulebook
 from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.knowledge.vocabulary import Vocabulary
 from diagnose.render.reports.diagnosis.composition import LABELS as BAR

@@ -4,7 +4,8 @@ import polars as pl
 import pytest
 
 from diagnose.knowledge.features import matching
-from diagnose.knowledge.rulebook import Rulebook, load_rulebook
+from diagnose.knowledge.load import load_rulebook
+from diagnose.knowledge.rulebook import Rulebook
 from diagnose.measure.facts import (
     SHOWN_NAME,
     _bus_bytes,

@@ -15,7 +15,8 @@ from pathlib import Path
 import polars as pl
 
 from diagnose.knowledge.conditions import Expression, compile_expression
-from diagnose.knowledge.rulebook import VERDICT_COLUMNS, load_rulebook
+from diagnose.knowledge.load import load_rulebook
+from diagnose.knowledge.walls import VERDICT_COLUMNS
 
 FILE = Path(__file__).parent / "cases" / "conditions.jsonl"
 BOOK = load_rulebook(check=True)

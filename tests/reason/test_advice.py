@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 import yaml
 
-from diagnose.knowledge.rulebook import ChangeSpec
+from diagnose.knowledge.catalogue import ChangeSpec
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader, find
 from tests.builders.cases import for_each

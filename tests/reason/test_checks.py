@@ -7,7 +7,7 @@ import pytest
 from diagnose.document.diagnosis import Tool
 from diagnose.document.job import CheckReport, CheckResult
 from diagnose.errors import UsageError
-from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.load import load_rulebook
 from diagnose.reason.checks import check
 from fixtures import scenario
 from tests.builders.cases import for_each

@@ -15,7 +15,7 @@ import yaml
 from diagnose.document.diagnosis import Fact, Finding
 from diagnose.job import Job
 from diagnose.knowledge.data import packaged
-from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.load import load_rulebook
 from diagnose.reason.findings import find
 from fixtures import scenario
 from tests.builders.cases import for_each

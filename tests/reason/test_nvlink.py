@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from diagnose.document.ranks import MatchedExchange, Ranks
-from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.load import load_rulebook
 from diagnose.reason.nvlink import nvlink_domain, with_links
 from tests.builders.ranks import exchange, ranks, survey
 

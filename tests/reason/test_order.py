@@ -5,7 +5,7 @@ from msgspec import structs
 
 from diagnose.document.diagnosis import Finding, PlanStep
 from diagnose.job import Job
-from diagnose.knowledge.rulebook import CauseSpec
+from diagnose.knowledge.catalogue import CauseSpec
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.findings import find
 from diagnose.reason.plan import _on_all_walls, of_numerics, plan_of

@@ -10,7 +10,7 @@ import yaml
 
 from diagnose.document.diagnosis import Fact, Fix
 from diagnose.job import Job
-from diagnose.knowledge.rulebook import ChangeSpec
+from diagnose.knowledge.catalogue import ChangeSpec
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader

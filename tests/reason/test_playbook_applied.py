@@ -7,7 +7,7 @@ import yaml
 
 from diagnose.document.diagnosis import Fact
 from diagnose.job import Job
-from diagnose.knowledge.rulebook import ChangeSpec
+from diagnose.knowledge.catalogue import ChangeSpec
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.findings import FixReader
 from tests.builders.cases import for_each

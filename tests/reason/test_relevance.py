@@ -6,7 +6,7 @@ Fixes of another kind of program are not offered, a framework's settings only wh
 import re
 
 from diagnose.document.diagnosis import Fix
-from diagnose.knowledge.rulebook import GENERAL
+from diagnose.knowledge.catalogue import GENERAL
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader, find

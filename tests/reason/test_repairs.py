@@ -13,8 +13,8 @@ from diagnose.document.diagnosis import PlanStep, Tool
 from diagnose.document.job import CheckReport
 from diagnose.errors import PatchRefusedError
 from diagnose.job.advised import advised
+from diagnose.knowledge.catalogue import CheckSpec
 from diagnose.knowledge.glossary import load_glossary
-from diagnose.knowledge.rulebook import CheckSpec
 from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.model.vocabulary import GROUP_OF
 from diagnose.reason.checks import check

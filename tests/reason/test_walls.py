@@ -5,7 +5,7 @@ import pytest
 
 from diagnose.document.device import Spread
 from diagnose.document.diagnosis import Cause, Fact, Finding, Verdict, WallBound
-from diagnose.knowledge.rulebook import CauseSpec
+from diagnose.knowledge.catalogue import CauseSpec
 from diagnose.model.vocabulary import FactValue, Wall
 from diagnose.reason.findings import find
 from diagnose.reason.walls import bounds, verdict

@@ -8,7 +8,7 @@ import pytest
 from diagnose.cli import main
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import UsageError
-from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.load import load_rulebook
 from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.render import Options, write
 from diagnose.render.knowledge.entries import Catalogue, unfilled

@@ -8,7 +8,7 @@ import pytest
 from markdown_it import MarkdownIt  # comes with rich
 from markdown_it.token import Token
 
-from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.load import load_rulebook
 from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.render.knowledge import reference
 from diagnose.render.knowledge.entries import Catalogue, Code, Entry, Kind, Ref, expression, items, paragraph, rows, verbatim

@@ -16,8 +16,8 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
+from diagnose.knowledge.catalogue import FixSpec
 from diagnose.knowledge.effects import Basis, EffectSpec, Transformation
-from diagnose.knowledge.rulebook import FixSpec
 from diagnose.knowledge.walls import WallSpec
 from diagnose.measure.replay.graph import Graph
 from diagnose.measure.replay.links import LONGEST_NS

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from diagnose.document.diagnosis import WINS_NOTHING, Displaced, PlanStep, StepForecast
 from diagnose.job import Job
 from diagnose.job.model import Setting
+from diagnose.knowledge.catalogue import FixSpec
 from diagnose.knowledge.forecast import ForecastRules
-from diagnose.knowledge.rulebook import FixSpec
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.findings import FixReader
 from diagnose.reason.forecast.changes import launch_limit

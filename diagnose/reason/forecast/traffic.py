@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from diagnose.job.model import positive
-from diagnose.knowledge.rulebook import ExchangeLibrary, Platform
+from diagnose.knowledge.platforms import ExchangeLibrary, Platform
 from diagnose.reason.context import Context
 
 ITEM_BYTES = 2  # of a token's element on the wire: BF16

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diagnose.document.diagnosis import Diagnosis
-from diagnose.knowledge.rulebook import Platform
+from diagnose.knowledge.platforms import Platform
 from diagnose.knowledge.settings import JobSettings, SettingSpec
 from diagnose.model.ledger import CODES
 from diagnose.render import units, words

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.load import load_rulebook
 from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.render.knowledge.entries import Catalogue, Code, Entry, Kind, Line, Part, Span
 from diagnose.render.knowledge.kinds import KINDS, PAGES

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from diagnose.document.diagnosis import Diagnosis
+from diagnose.knowledge.catalogue import ChangeSpec, FixSpec, Requirement, Rule
 from diagnose.knowledge.repairs import as_fix
-from diagnose.knowledge.rulebook import ChangeSpec, FixSpec, Requirement, Rule, Rulebook
+from diagnose.knowledge.rulebook import Rulebook
 from diagnose.knowledge.templates import capitalised
 from diagnose.knowledge.walls import Severity
 from diagnose.model.vocabulary import CAPTURE, GROUP_OF

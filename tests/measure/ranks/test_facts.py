@@ -7,7 +7,8 @@ from msgspec import structs
 
 from diagnose.document.ranks import DataTail, LateCause, Pipeline, RankProblem, Ranks, RankSurvey, Stage, StartSkew
 from diagnose.knowledge.buckets import load_buckets
-from diagnose.knowledge.rulebook import load_rulebook, places_of
+from diagnose.knowledge.catalogue import places_of
+from diagnose.knowledge.load import load_rulebook
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts, rank_list
 from diagnose.measure.where import rank_where
 from diagnose.model.vocabulary import FactValue

@@ -2,8 +2,7 @@
 
 from msgspec import structs
 
-from diagnose.knowledge.load import load_knowledge
-from diagnose.knowledge.rulebook import load_rulebook
+from diagnose.knowledge.load import load_knowledge, load_rulebook
 from diagnose.reason.context import make_context
 from diagnose.reason.forecast.answer import answer
 from diagnose.reason.forecast.plan import Compatible

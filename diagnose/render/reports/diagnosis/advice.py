@@ -16,7 +16,7 @@ from diagnose.document.diagnosis import (
     StepForecast,
 )
 from diagnose.document.forecast import Span
-from diagnose.knowledge.rulebook import BESIDE_FRAMEWORKS, GENERAL
+from diagnose.knowledge.catalogue import BESIDE_FRAMEWORKS, GENERAL
 from diagnose.knowledge.templates import capitalised, enumerated
 from diagnose.model.vocabulary import CAPTURE
 from diagnose.reason.plan import LEAST_SHARE
