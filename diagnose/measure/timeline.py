@@ -27,7 +27,7 @@ LONGEST_NAME = 300
 class DrawnStep(Struct, frozen=True, kw_only=True):
     """The fields of the document's `Timeline` but for rank and device; the columns packed, since a worker hands over one of each device.
 
-    `spans`: when a place of `rulebook.PLACES` shows in the step, as `Where.spans`.
+    `spans`: when a place of `catalogue.places_of` shows in the step, as `Where.spans`.
     """
 
     step: int

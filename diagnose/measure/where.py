@@ -1,4 +1,4 @@
-"""Where a finding shows: ranks, steps and the costliest names, under the names that rules give to it (rulebook.PLACES and "run")."""
+"""Where a finding shows: ranks, steps and the costliest names, under the names that rules give to it (catalogue.places_of and "run")."""
 
 from __future__ import annotations
 

@@ -320,7 +320,7 @@ def find(
 ) -> tuple[tuple[Finding, ...], tuple[NotAssessed, ...]]:
     """All findings, what to attack first on top (`_order`); and the rules that could not be asked.
 
-    `where` maps places (rulebook.PLACES: "bucket:attention", "communication:expert", "host:sync", "role:copy", "tiny") to the ranks,
+    `where` maps places (catalogue.places_of: "bucket:attention", "communication:expert", "host:sync", "role:copy", "tiny") to the ranks,
     steps and costliest kernels or calls there; the place "run" holds the ranks and steps of the verdict's device. `walls`: their bounds,
     among which the target is.
     """
