@@ -146,6 +146,10 @@ def launched_for(graph: Graph) -> pl.DataFrame:
 
     Work between two launches is for the second. Null: nothing is launched after it.
     """
+    return graph.once("launched for", lambda: _launched_for(graph))
+
+
+def _launched_for(graph: Graph) -> pl.DataFrame:
     issues = graph.edges.filter(pl.col("kind") == "issue")["src"].unique()
     host = graph.nodes.select("kind", "lane").with_row_index("node").filter(pl.col("kind") != "op").drop("kind")
     own = host["node"].is_in(issues.implode())

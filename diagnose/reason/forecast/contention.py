@@ -34,8 +34,12 @@ def settled(before: Graph, after: Graph, end: End, known: Contention) -> Graph:
     return _slowed(before, _in_turns(before, after, end, known), end, known)
 
 
-def _spans(graph: Graph, times: Times) -> pl.DataFrame:
-    """The operations that take time: node, op, lane, role, comm, start, end."""
+def _spans(graph: Graph) -> pl.DataFrame:
+    """The operations of a graph that take time once it is replayed: node, op, lane, role, comm, start, end."""
+    return graph.once("spans", lambda: _spans_of(graph, replay(graph)))
+
+
+def _spans_of(graph: Graph, times: Times) -> pl.DataFrame:
     nodes = graph.nodes.select("op", "lane", "role", "comm", "name_id", "kind").with_row_index("node")
     spans = nodes.with_columns(times.start.alias("start"), times.end.alias("end"))
     return spans.filter((pl.col("kind") == "op") & (pl.col("end") > pl.col("start"))).with_columns(pl.col("role").cast(pl.String))
@@ -56,7 +60,7 @@ class _Measured(NamedTuple):
 
 def _measured(graph: Graph) -> _Measured:
     """That of a graph: the same for every change of it."""
-    spans = _spans(graph, replay(graph))
+    spans = _spans(graph)
     was = pl.col("beside").max().alias("was")
     return _Measured(
         lost=lost_share(graph, spans), beside={role: _beside(spans, role, other).group_by("op").agg(was) for role, other in _OTHER.items()}
@@ -65,7 +69,7 @@ def _measured(graph: Graph) -> _Measured:
 
 def _slowed(before: Graph, after: Graph, end: End, known: Contention) -> Graph:
     """Compute and transport longer by what each loses in the time that it newly spends beside the other."""
-    measured, new = before.once("beside", lambda: _measured(before)), _spans(after, replay(after))
+    measured, new = before.once("beside", lambda: _measured(before)), _spans(after)
     worst, at = known.compute[2], ENDS.index(end)
     shares = known.compute if measured.lost is None else (measured.lost, measured.lost, max(measured.lost, worst))
     of_role = {"compute": shares[at], "transport": known.transport[at]}
@@ -126,7 +130,7 @@ def _in_turns(before: Graph, after: Graph, end: End, known: Contention) -> Graph
 
 def _taking_turns(graph: Graph, least: float) -> Sequence[pl.DataFrame]:
     """The operations that take time (`_spans`) in groups of which one goes at a time: compute of `least` ns, transport by its kind."""
-    spans = _spans(graph, replay(graph))
+    spans = _spans(graph)
     compute = spans.filter((pl.col("role") == "compute") & (pl.col("end") - pl.col("start") >= least))
     return compute, *spans.filter((pl.col("role") == "transport") & pl.col("comm").is_not_null()).partition_by("comm", maintain_order=True)
 

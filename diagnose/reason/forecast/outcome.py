@@ -214,17 +214,25 @@ def after(graph: Graph, questions: Sequence[Question], end: End) -> Graph:
 
 
 def _scaled(graph: Graph, questions: Sequence[Question], end: End) -> Graph:
-    """Durations times what the `scale` of all questions come to."""
-    factors = []
-    for question in questions:
-        own = pl.repeat(1.0, graph.nodes.height, dtype=pl.Float64, eager=True)
-        scales = [one for one in question.changes if one.transformation == "scale" and one.by is not None]
-        for one in scales:
-            own = own * pl.select(pl.when(selected(graph, one.select)).then(factor(one, end)).otherwise(1.0)).to_series()
-        if scales:
-            factors.append(own)
-    if not factors:
+    """Durations times what the `scale` of all questions come to, made once for all sets of questions that come to the same."""
+    scales = (
+        tuple((one.select, factor(one, end)) for one in question.changes if one.transformation == "scale" and one.by is not None)
+        for question in questions
+    )
+    of_questions = tuple(filter(None, scales))
+    if not of_questions:
         return graph
+    return graph.once(("scaled", of_questions, end == "low"), lambda: _times_factors(graph, of_questions, end))
+
+
+def _times_factors(graph: Graph, of_questions: Sequence[Sequence[tuple[str, float]]], end: End) -> Graph:
+    """Durations times the factors of what is selected, by question."""
+    factors = []
+    for scales in of_questions:
+        own = pl.repeat(1.0, graph.nodes.height, dtype=pl.Float64, eager=True)
+        for select, by in scales:
+            own = own * pl.select(pl.when(selected(graph, select)).then(by).otherwise(1.0)).to_series()
+        factors.append(own)
     shorter, longer = ([own.clip(**limit) for own in factors] for limit in ({"upper_bound": 1.0}, {"lower_bound": 1.0}))
     most = reduce(mul, shorter) if end == "low" else pl.select(pl.min_horizontal(*shorter)).to_series()
     together = most * reduce(mul, longer)

@@ -232,8 +232,8 @@ def detached(graph: Graph, mask: pl.Series, *, since: pl.Series | None, until: p
     added = [*links, *((node, target, 0) for node, target in awaited_by.items()), *((source, node, 0) for node, source in ready.items())]
     kept = edges.filter(~dropped)
     event = inferred_edges(added, "event")
-    bare = set(edges["dst"].unique()) - set(kept["dst"].unique()) - set(event["dst"].unique())
-    kept = edges.filter(~dropped | edges["dst"].is_in(sorted(bare)))
+    awaits = numbered(graph, pl.concat([kept["dst"], event["dst"]]).unique())  # the others would be left with nothing to wait for
+    kept = edges.filter(~dropped | ~at_end(edges, awaits, "dst"))
     lane = [own_lane.get(node, lane) for node, lane in enumerate(graph.nodes["lane"].to_list())]
     nodes = graph.nodes.with_columns(pl.Series("lane", lane, dtype=pl.Int32))
     if since is not None:
@@ -251,6 +251,11 @@ class _Ops(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, graph: Graph) -> _Ops:
+        """Those of a graph."""
+        return graph.once(cls, lambda: cls._of(graph))
+
+    @classmethod
+    def _of(cls, graph: Graph) -> _Ops:
         ops = graph.nodes.with_row_index("node").filter(pl.col("kind") == "op")
         phase = ops["phase"].cast(pl.String).replace("recompute", "backward").fill_null(strategy="forward").fill_null("")
         return cls(nodes=ops["node"].to_list(), lanes=ops["lane"].to_list(), phases=phase.to_list(), steps=ops["step"].to_list())
