@@ -18,26 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diagnose.commands import (
-    analyse,
-    baseline,
-    bisect,
-    bisect_step,
-    capture,
-    check,
-    compare,
-    explain,
-    history,
-    kernel,
-    patch,
-    project,
-    recipe_path,
-    render,
-    run,
-    whatif,
-)
+from diagnose.commands import project
 from diagnose.commands.options import write_panels
 from diagnose.commands.output import EXIT_GATE, ClosedPipeError, say, silence
+from diagnose.commands.verbs import BISECT_STEP, VERBS, Commands
 from diagnose.errors import DiagnoseError, InputError, TerminatedError, UsageError, nearest
 from diagnose.render import WRITERS
 from diagnose.version import __version__
@@ -101,6 +85,13 @@ class Verbs(click.Group):
         write_panels([*params, version, asked], ctx, formatter)
         self.format_commands(ctx, formatter)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The verbs with what each says of itself, none of which is imported for that."""
+        limit = formatter.width - 6 - max(map(len, VERBS))  # what click leaves for the text beside the longest name
+        said = [(verb, click.Command(verb, help=VERBS[verb].says).get_short_help_str(limit)) for verb in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(said)
+
 
 def _refuse_mistyped(word: str, verbs: Iterable[str]) -> None:
     """Raise UsageError for a word that is nearly a verb, has nothing of a path, and is none."""
@@ -112,6 +103,7 @@ def _refuse_mistyped(word: str, verbs: Iterable[str]) -> None:
 
 @click.group(
     cls=Verbs,
+    commands=Commands(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     no_args_is_help=True,
 )
@@ -130,28 +122,6 @@ def cli() -> None:
     """  # noqa: D301 - \\b is click's sign for "do not rewrap"
 
 
-for verb in (
-    analyse.analyse,
-    whatif.whatif,
-    compare.compare,
-    compare.gate,
-    baseline.baseline,
-    bisect.bisect,
-    bisect_step.bisect_step,
-    history.history,
-    check.check,
-    capture.capture,
-    run.run,
-    patch.patch,
-    render.render,
-    explain.explain,
-    explain.list_rules,
-    kernel.kernel,
-    recipe_path.recipe_path,
-):
-    cli.add_command(verb)
-
-
 SELDOM = 100_000  # objects from one search for garbage to the next: nearly all of a run's live to its end, and frames are in no cycles
 
 
@@ -164,7 +134,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BaseException as fault:  # noqa: BLE001 - the boundary: polars panics derive from BaseException, and no traceback may reach a user
         verb = next(iter(sys.argv[1:] if arguments is None else arguments), "")
         code = _ended(fault)
-        return bisect_step.aborting(code) if verb == bisect_step.VERB else code
+        if verb != BISECT_STEP:
+            return code
+        from diagnose.commands.bisect_step import aborting  # noqa: PLC0415 - only where a step of a search has failed
+
+        return aborting(code)
     return status if isinstance(status, int) else 0
 
 

@@ -25,6 +25,7 @@ from diagnose.commands.options import (
     trace_option,
 )
 from diagnose.commands.output import say
+from diagnose.commands.verbs import BISECT_STEP
 from diagnose.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from diagnose.document.diagnosis import Diagnosis
     from diagnose.knowledge.comparison import ComparisonRules
 
-VERB = "bisect-step"
 # Exit codes of our own errors under `git bisect run`: below 128 they would be taken for a verdict, and from 129 to 192 they stand for
 # signals.
 ABORTS: Mapping[int, int] = {0: 141, 1: 193, 2: 194, 3: 195, 4: 196, 70: 198, 74: 202}
@@ -92,7 +92,7 @@ class StepJob(JobFile):
     anyway: bool = option("--anyway", panel=USUAL, is_flag=True, help="Judge although it is not the same work as the baseline.")
 
 
-@click.command(VERB, cls=Verb, context_settings={"allow_interspersed_args": False})
+@click.command(BISECT_STEP, cls=Verb, context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @takes(limit=Limit, job=StepJob, measuring=Measuring)
 def bisect_step(command: tuple[str, ...], limit: Limit, job: StepJob, measuring: Measuring) -> int:

@@ -14,9 +14,10 @@ import polars as pl
 import pytest
 
 import diagnose.pipeline
-from diagnose.cli import main
+from diagnose.cli import cli, main
 from diagnose.commands.kernel_lines import answers
 from diagnose.commands.output import say
+from diagnose.commands.verbs import VERBS
 from diagnose.document.diagnosis import decode
 from diagnose.document.encoding import encode
 from diagnose.errors import InputError
@@ -143,6 +144,20 @@ def test_help_shows_the_options_of_the_default_command_and_every_other_command(c
 
 def test_help_imports_nothing_heavy() -> None:
     script = "import sys; from diagnose.cli import main; main(['--help']); print(sorted({'polars', 'plotly', 'rich', 'jinja2', 'msgspec'} & set(sys.modules)), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=600, check=True)
+    assert done.stderr == "[]\n"
+
+
+def test_help_says_of_each_verb_what_that_says_of_itself_and_imports_only_the_default_one() -> None:
+    assert {verb: listed.says for verb, listed in VERBS.items()} == {
+        verb: (command.help or "").split("\n\n")[0].replace("\n", " ") for verb, command in cli.commands.items()
+    }
+    assert {verb: command.name for verb, command in cli.commands.items()} == {verb: verb for verb in VERBS}
+    assert not any(command.hidden for command in cli.commands.values())
+    others = sorted(
+        {f"diagnose.commands.{listed.module}" for verb, listed in VERBS.items()} - {"diagnose.commands.analyse", "diagnose.commands.patch"}
+    )
+    script = f"import sys; from diagnose.cli import main; main(['--help']); print([one for one in {others} if one in sys.modules], file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=600, check=True)
     assert done.stderr == "[]\n"
 
