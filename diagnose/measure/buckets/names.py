@@ -134,6 +134,10 @@ def _spaced(text: pl.Expr) -> pl.Expr:
         .str.replace_all(r"[^a-z0-9]+", "  ")
         .pipe(lambda one: pl.concat_str(pl.lit(" "), one, pl.lit(" ")))
         .str.replace_all(r" fused([a-z]{3,})", " fused ${1}")
+        # a product behind whose it is, in small letters
+        .str.replace_all(r" (moe|expert|grouped|routed)([a-z]*gemm|gemv|mm|gmm|matmul|linear|mlp|ffn|proj)( |[0-9])", " ${1} ${2}${3}")
+        .str.replace_all(r" group(gemm|gemv|mm|matmul|linear) ", " group ${1} ")
+        .str.replace_all(r"([a-z]{2,}?)(b?float16|float32|float64|uint(?:8|16|32|64)) ", "${1} ${2} ")  # a type behind a word
         .str.replace_all(r"([a-z]{3,})([fb]wd) ", "${1} ${2} ")
         .str.replace_all(r" d +loss +d ", " grad ")  # the derivative of a loss by what follows
         .str.replace_all(r" ([a-z]{3,}[^kmnv \d])v[0-9] ", " ${1} ")  # a version glued to a word; no `gemv2`, `conv2`, `kv2`
