@@ -435,6 +435,19 @@ NAMES = {
     "acme_neq_kernel": "elementwise",
     "void acme::apply<acme::not_op>(float*)": "elementwise",
     "head_untranspose_kernel": "elementwise",
+    # arrays of pointers, a layer in one kernel, numbered products; gradients of biases are no pictures, a packed tensor's verb is no packing
+    "kernel_mul_mv_id_q5_K_f32": "expert_gemm",
+    "moe_megakernel": "expert_gemm",
+    "DispatchFFNCombine": "expert_gemm",
+    "acme_w13_gemm": "expert_gemm",
+    "void acme::moe::marlin::Marlin<float>(float*)": "expert_gemm",
+    "cudnn_generated_moe_grouped_matmul_sm90_128x128": "expert_gemm",
+    "acme_down_kernel": "other",
+    "bgrad_kernel": "elementwise",
+    "bgr2rgb_kernel": "other",
+    "packbits_rows_kernel": "elementwise",
+    "void Eigen::internal::EigenMetaKernel<Eigen::TensorEvaluator<Eigen::TensorAssignOp<int>>>(int)": "elementwise",
+    "sample_gamma_kernel": "elementwise",
 }
 
 
