@@ -435,7 +435,7 @@ NAMES = {
     "acme_neq_kernel": "elementwise",
     "void acme::apply<acme::not_op>(float*)": "elementwise",
     "head_untranspose_kernel": "elementwise",
-    # arrays of pointers, a layer in one kernel, numbered products; gradients of biases are no pictures, a packed tensor's verb is no packing
+    # a layer in one kernel, numbered products; gradients of biases are no pictures
     "kernel_mul_mv_id_q5_K_f32": "expert_gemm",
     "moe_megakernel": "expert_gemm",
     "DispatchFFNCombine": "expert_gemm",
