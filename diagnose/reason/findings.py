@@ -34,6 +34,7 @@ from diagnose.knowledge import templates
 from diagnose.knowledge.catalogue import BESIDE_FRAMEWORKS, GENERAL, ChangeSpec, FixSpec, LateSpec, Requirement, Rule
 from diagnose.knowledge.platforms import platform_of
 from diagnose.knowledge.rulebook import Rulebook, changes_numerics
+from diagnose.knowledge.settings import flag_name
 from diagnose.model.vocabulary import CAPTURE, FactValue, FixState, Level, Status
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.walls import cause_of, known, target, weakest
@@ -267,12 +268,13 @@ class FixReader(Struct, frozen=True, kw_only=True):
 
     def _change(self, spec: ChangeSpec) -> Change:
         """One change with the job's present value."""
+        spec = spec if self.context.job is None else as_held(spec, self.context.job)
         number = self.context.numbers([spec.value])[0] if spec.value is not None else None
         to = spec.to if number is None else str(round(number)) if number == round(number) else f"{number:.3g}"
         now = self.context.job.get(spec.setting) if self.context.job is not None and spec.setting is not None else None
         return Change(
             framework=spec.framework,
-            key=spec.key if self.context.job is None else _key_held(self.context.job, spec),
+            key=spec.key,
             from_=shown(now),
             to=to,
             op=spec.op,
@@ -281,18 +283,25 @@ class FixReader(Struct, frozen=True, kw_only=True):
         )
 
 
-def _key_held(job: Job, spec: ChangeSpec) -> str:
-    """The key under which a change is written: where the job file says the setting by another one, in the same words, that one.
+def as_held(spec: ChangeSpec, job: Job) -> ChangeSpec:
+    """The change under the key that the job file has for its setting: in the same words, or left out where it is a bare switch.
 
-    A framework that saves its whole configuration has every key of the setting in the file.
+    A switch is a key that can only say one value (`--actor_gradient_checkpointing`): where the default is wanted, it goes. A framework
+    that saves its whole configuration has every key of the setting in the file.
     """
     held, own = job.settings.get(spec.setting or ""), job.table.formats[job.format].framework
     if held is None or held.source != "read" or spec.op != "set" or spec.framework != own or job.table.formats[own].whole:
-        return spec.key
+        return spec
     known = job.table.specs[held.name]
-    words = known.values_in(spec.framework, spec.key)
-    alike = [key for key in known.keys_in(spec.framework) if known.values_in(spec.framework, key) == words]
-    return held.key if held.key in (*alike, *([held.name] if words is None else [])) else spec.key
+    words = known.values_in(own, spec.key)
+    named = {flag_name(key): key for key in (*known.keys_in(own), *([held.name] if words is None else []))}
+    key = named.get(flag_name(held.key), spec.key)
+    here = known.values_in(own, key)
+    if here == words:
+        return structs.replace(spec, key=key)
+    switch = here is not None and here.keys() == {"true"} and held.value in here.values()
+    off = words is not None and known.default is not None and words.get(spec.to) == known.default != held.value
+    return structs.replace(spec, key=key, op="unset", to="null") if switch and off else spec
 
 
 def shown(value: object) -> str | None:

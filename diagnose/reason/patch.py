@@ -30,7 +30,7 @@ from diagnose.knowledge.rulebook import Rulebook
 from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name, foreign
 from diagnose.reason.checks import check
 from diagnose.reason.context import Context, make_context
-from diagnose.reason.findings import FixReader
+from diagnose.reason.findings import FixReader, as_held
 from diagnose.reason.findings import shown as setting_shown
 
 _NONE: frozenset[type] = frozenset()
@@ -68,7 +68,8 @@ def plan(spec: FixSpec, context: Context, framework: str) -> Plan:
             continue
         names = [] if wanted else context.missing(context.rulebook.expression(change.only or ""))
         missing = ", ".join(name.removeprefix("job_") for name in names)
-        made = _edit(change, context) if wanted else f"whether it is wanted is not known: {missing} is not given"
+        held = change if context.job is None else as_held(change, context.job)
+        made = _edit(held, context) if wanted else f"whether it is wanted is not known: {missing} is not given"
         if isinstance(made, Edit):
             edits.append(made)
         else:
@@ -338,10 +339,16 @@ class Patcher(Struct, frozen=True, kw_only=True):
         return Patched(text=state.text, report=report)
 
     def wanted_by_checks(self, text: str, source: str) -> tuple[Wanted, ...]:
-        """What a check of the job file in `text` asks for: for each thing that goes wrong its fixes, then its own repair."""
-        rows = self._wrong(self._job(text, source))
+        """What a check of the job file in `text` asks for: for each thing that goes wrong its fixes, then its own repair.
+
+        What mends most stands first: what it mends besides its own check needs nothing more.
+        """
+        job = self._job(text, source)
+        rows = self._wrong(job)
         asked = ((one.id, (*(fix.id for fix in one.fixes), *((one.id,) if one.repair else ()))) for one in rows)
-        return tuple(Wanted(fixes=fixes, finding=key, until=key) for key, fixes in asked if fixes)
+        wanted = [Wanted(fixes=fixes, finding=key, until=key) for key, fixes in asked if fixes]
+        state = _State(text=text, job=job)
+        return tuple(sorted(wanted, key=lambda one: len(self._wrong(self._apply(state, one).job))) if len(wanted) > 1 else wanted)
 
     def _context(self, job: Job) -> Context:
         return make_context(self.facts, job, self.book)

@@ -50,6 +50,9 @@ def repaired(text: str) -> Patched:
     return patcher.patch(text, "job.yaml", patcher.wanted_by_checks(text, "job.yaml"))
 
 
+CHAT = "deepspeed main.py --actor_model_name_or_path x --per_device_training_batch_size 16 --deepspeed --output_dir out"
+
+
 # --- every check ------------------------------------------------------------------------------------------------------
 
 
@@ -222,6 +225,20 @@ def test_a_chain_of_needs_is_applied_in_order() -> None:
     assert (new.get("virtual_pipeline_model_parallel_size"), new.get("overlap_moe_expert_parallel_comm")) == (2, True)
     row = next(row for row in done.report.written if "virtual" in row.key)
     assert row.how == "48 layers / PP 4 = 12 a stage, whose smallest divisor above 1 is 2"
+
+
+def test_what_mends_two_checks_leaves_nothing_to_the_repair_of_one() -> None:
+    shared = {"use_grouped_gemm_for_shared_expert": True, "moe_shared_expert_intermediate_size": 64, "num_moe_experts": 8}
+    text = bridge(model={**shared, "add_bias_linear": True})
+    assert {"shared-experts-grouped-without-interleaving", "shared-experts-grouped-without-their-path"} <= failing(text)
+    done = repaired(text)
+    assert [(one.key, one.to) for one in done.report.written] == [("model.use_grouped_gemm_for_shared_expert", "false")]
+    assert failing(done.text) == failing(bridge())
+
+
+def test_a_switch_that_a_script_sets_is_left_out_by_patch() -> None:
+    done = Patcher(book=BOOK, tool=TOOL).patch(f"{CHAT} --actor_gradient_checkpointing", "run.sh", [Wanted(fixes=("MEM-03",))])
+    assert [(one.key, one.from_, one.to) for one in done.report.written] == [("actor_gradient_checkpointing", "full", None)]
 
 
 def test_a_diagnosis_asks_for_what_has_a_bound_and_leaves_the_numerics_alone() -> None:
@@ -472,6 +489,9 @@ def test_a_smaller_micro_batch_keeps_the_global_batch_of_a_trainer_that_does_not
         "MEM-12",
         ("training.batch_size", "2", "1"),
     ),  # torchtitan, 2024
+    (f"{CHAT} --actor_gradient_checkpointing", "MEM-03", ("actor_gradient_checkpointing", "full", "null")),  # a bare switch
+    (f"{CHAT} --actor_gradient_checkpointing", "MEM-12", ("per_device_training_batch_size", "16", "8")),
+    (f"{CHAT} --gradient_checkpointing true", "MEM-03", ("gradient_checkpointing", "full", "false")),
 )
 def test_a_change_names_the_key_that_the_job_file_has_as_patch_writes_it(text: str, fix: str, expected: tuple[str, str, str]) -> None:
     found = FixReader(context=make_context(H100, parse_job(text), BOOK)).fix(BOOK.fixes[fix])
