@@ -112,6 +112,11 @@ def test_each_repair_silences_its_check_and_breaks_none() -> None:
     (bridge(optimizer={"optimizer": "muon", "use_precision_aware_optimizer": True}), "precision-aware-optimizer-without-adam", "will_fail"),
     (bridge(ddp={"use_megatron_fsdp": True, "megatron_fsdp_version": 2}), "fsdp-v2-with-what-it-lacks", "will_fail"),
     (bridge(ddp={"use_megatron_fsdp": True, "megatron_fsdp_version": 2}), "fsdp-v2-with-model-parallelism", "will_fail"),
+    (
+        "ddp: {use_megatron_fsdp: true, megatron_fsdp_version: 2}\noptimizer: {optimizer_cuda_graph: true, clip_grad: 0.0}\n",
+        "fsdp-v2-with-what-it-lacks",
+        "will_fail",
+    ),
     (bridge(ddp={"use_megatron_fsdp": True}, optimizer={"optimizer": "muon"}), "emerging-optimizer-with-fsdp", "doubtful"),
     ("MODEL_ARGS: {--use-megatron-fsdp: true, --optimizer: muon}", "optimizer-with-fsdp", "will_fail"),
     (bridge(train={"empty_unused_memory_level": 2}), "cache-emptied-each-step", "doubtful"),
@@ -228,7 +233,7 @@ def test_a_chain_of_needs_is_applied_in_order() -> None:
 
 
 def test_what_mends_two_checks_leaves_nothing_to_the_repair_of_one() -> None:
-    shared = {"use_grouped_gemm_for_shared_expert": True, "moe_shared_expert_intermediate_size": 64, "num_moe_experts": 8}
+    shared = {"use_grouped_gemm_for_shared_expert": True, "moe_shared_expert_intermediate_size": 64}
     text = bridge(model={**shared, "add_bias_linear": True})
     assert {"shared-experts-grouped-without-interleaving", "shared-experts-grouped-without-their-path"} <= failing(text)
     done = repaired(text)
