@@ -16,7 +16,7 @@ import polars as pl
 
 from diagnose.knowledge.forecast import Contention
 from diagnose.measure.replay.graph import Graph
-from diagnose.measure.replay.path import Times, replay
+from diagnose.measure.replay.path import replay
 from diagnose.model.intervals import covered, merge
 from diagnose.reason.forecast.changes import ENDS, End
 from diagnose.reason.forecast.wiring import inferred_edges, rebuilt
@@ -31,15 +31,13 @@ def settled(before: Graph, after: Graph, end: End, known: Contention) -> Graph:
     """`after`, a change of `before`, with what newly runs side by side slowed down."""
     if after is before:
         return after
-    return _slowed(before, _in_turns(before, after, end, known), end, known)
+    in_turns, spans = _in_turns(before, after, end, known)
+    return _slowed(before, in_turns, spans, end, known)
 
 
 def _spans(graph: Graph) -> pl.DataFrame:
     """The operations of a graph that take time once it is replayed: node, op, lane, role, comm, start, end."""
-    return graph.once("spans", lambda: _spans_of(graph, replay(graph)))
-
-
-def _spans_of(graph: Graph, times: Times) -> pl.DataFrame:
+    times = replay(graph)
     nodes = graph.nodes.select("op", "lane", "role", "comm", "name_id", "kind").with_row_index("node")
     spans = nodes.with_columns(times.start.alias("start"), times.end.alias("end"))
     return spans.filter((pl.col("kind") == "op") & (pl.col("end") > pl.col("start"))).with_columns(pl.col("role").cast(pl.String))
@@ -67,9 +65,9 @@ def _measured(graph: Graph) -> _Measured:
     )
 
 
-def _slowed(before: Graph, after: Graph, end: End, known: Contention) -> Graph:
-    """Compute and transport longer by what each loses in the time that it newly spends beside the other."""
-    measured, new = before.once("beside", lambda: _measured(before)), _spans(after)
+def _slowed(before: Graph, after: Graph, new: pl.DataFrame, end: End, known: Contention) -> Graph:
+    """Compute and transport longer by what each loses in the time that it newly spends beside the other. `new`: spans of `after`."""
+    measured = before.once("beside", lambda: _measured(before))
     worst, at = known.compute[2], ENDS.index(end)
     shares = known.compute if measured.lost is None else (measured.lost, measured.lost, max(measured.lost, worst))
     of_role = {"compute": shares[at], "transport": known.transport[at]}
@@ -106,18 +104,19 @@ def lost_share(graph: Graph, spans: pl.DataFrame) -> float | None:
 # ---------------------------------------------------------------------------------------------------------------- one at a time
 
 
-def _in_turns(before: Graph, after: Graph, end: End, known: Contention) -> Graph:
-    """Work of several streams that newly runs at once takes turns, in the order in which it would have begun.
+def _in_turns(before: Graph, after: Graph, end: End, known: Contention) -> tuple[Graph, pl.DataFrame]:
+    """Work of several streams that newly runs at once takes turns, in the order in which it would have begun; and the spans of that.
 
     That is compute long enough to fill the device, and transport between the same kind of ranks, which one link carries. What ran at once
     with its like before leaves room for it.
     """
     least = known.fills_us[ENDS.index(end)] * 1000
-    was = before.once(("at once", least), lambda: _at_once(_taking_turns(before, least)))
+    was = before.once(("at once", least), lambda: _at_once(_taking_turns(_spans(before), least)))
     together = {pair.ops for pair in was}
     sharing = {op for pair in was if pair.share >= SHARED for op in pair.ops}
+    spans = _spans(after)
     for _ in range(ROUNDS):
-        pairs = _at_once(_taking_turns(after, least))
+        pairs = _at_once(_taking_turns(spans, least))
         found = [pair.nodes for pair in pairs if pair.ops not in together and not sharing.issuperset(pair.ops)]
         if not found:
             break
@@ -125,12 +124,12 @@ def _in_turns(before: Graph, after: Graph, end: End, known: Contention) -> Graph
             after = rebuilt(after, after.nodes, pl.concat([after.edges, inferred_edges(found, "device")]))
         except ValueError:  # what waits for what would run in a circle: they wait for each other already
             break
-    return after
+        spans = _spans(after)
+    return after, spans
 
 
-def _taking_turns(graph: Graph, least: float) -> Sequence[pl.DataFrame]:
+def _taking_turns(spans: pl.DataFrame, least: float) -> Sequence[pl.DataFrame]:
     """The operations that take time (`_spans`) in groups of which one goes at a time: compute of `least` ns, transport by its kind."""
-    spans = _spans(graph)
     compute = spans.filter((pl.col("role") == "compute") & (pl.col("end") - pl.col("start") >= least))
     return compute, *spans.filter((pl.col("role") == "transport") & pl.col("comm").is_not_null()).partition_by("comm", maintain_order=True)
 

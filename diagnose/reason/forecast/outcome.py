@@ -214,7 +214,11 @@ def after(graph: Graph, questions: Sequence[Question], end: End) -> Graph:
 
 
 def _scaled(graph: Graph, questions: Sequence[Question], end: End) -> Graph:
-    """Durations times what the `scale` of all questions come to, made once for all sets of questions that come to the same."""
+    """Durations times what the `scale` of all questions come to.
+
+    What they likely come to is kept, and with it what other changes make of it: many sets of questions begin alike. The ends are not: a
+    graph takes memory, and few sets are asked for theirs.
+    """
     scales = (
         tuple((one.select, factor(one, end)) for one in question.changes if one.transformation == "scale" and one.by is not None)
         for question in questions
@@ -222,7 +226,9 @@ def _scaled(graph: Graph, questions: Sequence[Question], end: End) -> Graph:
     of_questions = tuple(filter(None, scales))
     if not of_questions:
         return graph
-    return graph.once(("scaled", of_questions, end == "low"), lambda: _times_factors(graph, of_questions, end))
+    if end != "likely":
+        return _times_factors(graph, of_questions, end)
+    return graph.once(("scaled", of_questions), lambda: _times_factors(graph, of_questions, end))
 
 
 def _times_factors(graph: Graph, of_questions: Sequence[Sequence[tuple[str, float]]], end: End) -> Graph:

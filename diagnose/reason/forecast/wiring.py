@@ -251,11 +251,6 @@ class _Ops(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, graph: Graph) -> _Ops:
-        """Those of a graph."""
-        return graph.once(cls, lambda: cls._of(graph))
-
-    @classmethod
-    def _of(cls, graph: Graph) -> _Ops:
         ops = graph.nodes.with_row_index("node").filter(pl.col("kind") == "op")
         phase = ops["phase"].cast(pl.String).replace("recompute", "backward").fill_null(strategy="forward").fill_null("")
         return cls(nodes=ops["node"].to_list(), lanes=ops["lane"].to_list(), phases=phase.to_list(), steps=ops["step"].to_list())
