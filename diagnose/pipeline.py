@@ -222,7 +222,7 @@ def compare(
     runs, where these do not measure it. Raises the errors of `diagnose.errors`.
     """
     from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415 - a diagnosis alone needs neither
-    from diagnose.reason.compare.runs import Named  # noqa: PLC0415
+    from diagnose.reason.compare.runs import Named, Runs, Terms  # noqa: PLC0415
     from diagnose.reason.compare.runs import compare as compare_documents  # noqa: PLC0415
 
     def named(runs: OneRun | Sequence[OneRun], job: str | Path | None, otherwise: str) -> list[Named]:
@@ -235,15 +235,10 @@ def compare(
 
     here, there = named(base, base_config or config, "base"), named(new, config, "new")
     return compare_documents(
-        here,
-        there,
+        Runs(side_label([run.label for run in here]), here),
+        Runs(side_label([run.label for run in there]), there),
         rules=load_comparison_rules([Path(one) for one in rules]),
-        base_label=side_label([run.label for run in here]),
-        new_label=side_label([run.label for run in there]),
-        metric=metric,
-        anyway=anyway,
-        max_regression=max_regression,
-        run_noise=run_noise,
+        terms=Terms(metric=metric, anyway=anyway, max_regression=max_regression, run_noise=run_noise),
     )
 
 

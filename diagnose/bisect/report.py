@@ -25,7 +25,7 @@ from diagnose.document.files import read_diagnosis
 from diagnose.errors import DiagnoseError, InputError
 from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.model.statistics import t_quantile
-from diagnose.reason.compare.runs import Named, compare
+from diagnose.reason.compare.runs import Named, Runs, Terms, compare
 
 _LEFT = 0.25  # of a step: one that leaves more of it took it back in part, which is not said to be undone
 _MOST = 5  # traces of a side of a step that are compared
@@ -242,9 +242,8 @@ class CulpritBuilder(Struct, frozen=True, kw_only=True):
         entries = self.header.experiment.entries
         names = (entries[before[-1]].label, entries[after[0]].label)
         try:
-            base, new = self._captures(before), self._captures(after)
-            metric = self.header.experiment.metric
-            return compare(base, new, rules=self.rules, base_label=names[0], new_label=names[1], metric=metric, anyway=True)
+            base, new = Runs(names[0], self._captures(before)), Runs(names[1], self._captures(after))
+            return compare(base, new, rules=self.rules, terms=Terms(metric=self.header.experiment.metric, anyway=True))
         except DiagnoseError as fault:
             self.notes.append(f"What moved between {names[0]} and {names[1]} is not known: {fault.what}")
             return None

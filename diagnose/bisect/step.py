@@ -21,7 +21,7 @@ from diagnose.errors import InputError, OutputError
 from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.model.statistics import median_with_error, t_quantile, transform_of
 from diagnose.reason.compare.metrics import Samples, place_of
-from diagnose.reason.compare.runs import compare
+from diagnose.reason.compare.runs import Terms, compare, lone
 
 GOOD, BAD, SKIP = 0, 1, 125
 Say = Callable[[str], None]
@@ -149,14 +149,10 @@ class Step(Struct, frozen=True, kw_only=True):
         except InputError as fault:
             return f"It can't be compared: {fault.what}"
         held = compare(
-            goods[0][1],
-            new,
+            lone(Path(goods[0][0]).name, goods[0][1]),
+            lone("this commit", new),
             rules=self.rules,
-            base_label=Path(goods[0][0]).name,
-            new_label="this commit",
-            metric=self.experiment.metric,
-            anyway=self.anyway,
-            max_regression=self.limit,
+            terms=Terms(metric=self.experiment.metric, anyway=self.anyway, max_regression=self.limit),
         )
         if held.outcome.result == "refused":
             return held.outcome.sentence

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from diagnose.document.diagnosis import Diagnosis
     from diagnose.knowledge.comparison import ComparisonRules
     from diagnose.model.vocabulary import Level
+    from diagnose.reason.compare.comparable import Tokens
     from diagnose.reason.compare.runs import Named
 
 _refused = partial(UsageError, effect="Nothing was compared.")
@@ -202,23 +203,22 @@ def _compare(
     first, second = _named(base, new, asked, measuring, output, rules)
     documents = [run.document for run in (*first, *second)]
     from diagnose.reason.compare.metrics import side_label  # noqa: PLC0415
+    from diagnose.reason.compare.runs import Runs, Terms  # noqa: PLC0415
     from diagnose.reason.compare.runs import compare as compared  # noqa: PLC0415
 
-    tokens, source = _tokens(question, (first[0].document, second[0].document))
     result = compared(
-        first,
-        second,
+        Runs(f"baseline {asked.baseline}" if asked.baseline is not None else side_label([run.label for run in first]), first),
+        Runs(side_label([run.label for run in second]), second),
         rules=rules,
-        base_label=f"baseline {asked.baseline}" if asked.baseline is not None else side_label([run.label for run in first]),
-        new_label=side_label([run.label for run in second]),
-        tokens=tokens,
-        tokens_source=source,
-        metric=question.metric,
-        anyway=question.anyway,
-        max_regression=question.max_regression,
-        fail_on=question.fail_on,
-        on_unclear=question.on_unclear,
-        run_noise=question.run_noise,
+        terms=Terms(
+            metric=question.metric,
+            anyway=question.anyway,
+            max_regression=question.max_regression,
+            fail_on=question.fail_on,
+            on_unclear=question.on_unclear,
+            run_noise=question.run_noise,
+            tokens=_tokens(question, (first[0].document, second[0].document)),
+        ),
     )
     write_document(result, output, config=new[0].job.config, detail=shown)
     return _status(result, documents, strict=question.strict)
@@ -279,17 +279,21 @@ def _check_tokens(question: Question) -> None:
         raise _refused("--tokens takes two numbers above nought.", next_step="Read both from the logs.")
 
 
-def _tokens(question: Question, documents: tuple[Diagnosis, Diagnosis]) -> tuple[tuple[float, float] | None, str]:
-    """Useful tokens per step of both, where the user or the logs tell them, and who does. Raises InputError."""
-    if question.tokens is not None or question.logs is None:
-        return question.tokens, "--tokens" if question.tokens is not None else ""
+def _tokens(question: Question, documents: tuple[Diagnosis, Diagnosis]) -> Tokens | None:
+    """Useful tokens per step of both, where the user or the logs tell them. Raises InputError."""
     from diagnose.load.trainer_log import load_specs, tokens_per_step  # noqa: PLC0415
+    from diagnose.reason.compare.comparable import Tokens  # noqa: PLC0415
+
+    if question.tokens is not None:
+        return Tokens(*question.tokens)
+    if question.logs is None:
+        return None
 
     specs = load_specs()
     settings = ([] if document.job is None else document.job.settings for document in documents)
     integers = [{setting.name: setting.value for setting in own if isinstance(setting.value, int)} for own in settings]
     base, new = (tokens_per_step(path, lengths.get("seq_length"), specs) for path, lengths in zip(question.logs, integers, strict=True))
-    return (base.tokens, new.tokens), base.source if base.source == new.source else f"{base.source}; {new.source}"
+    return Tokens(base.tokens, new.tokens, base.source if base.source == new.source else f"{base.source}; {new.source}")
 
 
 def _named(

@@ -15,7 +15,7 @@ from diagnose.knowledge.forecast import Report
 from diagnose.knowledge.load import Knowledge
 from diagnose.measure.buckets.classify import classify
 from diagnose.measure.budget import check_split
-from diagnose.measure.device import DeviceMeasure, check_identities, device_work, measure_device
+from diagnose.measure.device import DeviceMeasure, DeviceWork, check_identities, device_work, measure_device
 from diagnose.measure.facts import trace_facts
 from diagnose.measure.host import attribute, kept_ranges
 from diagnose.measure.phases import start_up
@@ -108,22 +108,18 @@ def measure(
     for rank, device, work in device_work(trace, launches, classified):  # again, so that one device's operations are held at a time
         if (rank, device) in hosted:
             continue
-        one = measure_device(
-            trace,
-            work,
-            classified,
-            knowledge,
+        source = DeviceWork(
             rank=rank,
             device=device,
+            operations=work,
             steps=steps[rank, device],
             begun=begun[rank, device],
             marks=marks[rank],
             around=around[rank, device],
             multiplied=multiplied,
             others={named(trace, other): on_shared[other, seen] for other, seen in sharing.get((rank, device), ())},
-            replay=replay,
-            most=most,
         )
+        one = measure_device(trace, source, classified, knowledge, replay=replay, most=most)
         check_identities(one.listed.steps, rank)
         for step_split, step_budget in zip(one.split, one.listed.steps, strict=True):
             check_split(step_split, step_budget)

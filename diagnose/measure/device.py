@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,31 +18,31 @@ from diagnose.document.device import LayerPass, Products, StepBudget, StepSplit,
 from diagnose.knowledge.features import Features, matching
 from diagnose.knowledge.forecast import Report
 from diagnose.knowledge.load import Knowledge
+from diagnose.knowledge.taxonomy import HostRules
 from diagnose.measure.buckets.classify import Classified
-from diagnose.measure.budget import Budget, CommunicationTimes, beside_compute, budget, by_kind, concurrency, is_role, split
+from diagnose.measure.budget import Budget, CommunicationTimes, Concurrency, beside_compute, budget, by_kind, concurrency, is_role, split
 from diagnose.measure.contention import compared, contention, losses
 from diagnose.measure.exchanges import Exchanges, exchanges
-from diagnose.measure.host import Launches, calls_named, from_its_start, graph_launches, host_activity, python_seen
+from diagnose.measure.host import HostActivity, Launches, calls_named, from_its_start, graph_launches, host_activity, python_seen
 from diagnose.measure.kernels import SmOccupancy, Usage, limits, occupancy, step_counts, unfused_attention, usage
 from diagnose.measure.lost import lost_share
 from diagnose.measure.memory import MemoryUse, memory_use
 from diagnose.measure.moe_layer import moe_layer
 from diagnose.measure.phases import StartUp, with_first_steps, without_repeated
-from diagnose.measure.products import product_ranges, products
-from diagnose.measure.replay.build import graph_of
+from diagnose.measure.products import products
+from diagnose.measure.replay.build import GraphSource, graph_of
 from diagnose.measure.replay.excerpt import cut, excerpt
 from diagnose.measure.replay.graph import Graph, Kept, kept
 from diagnose.measure.sharing import taken
 from diagnose.measure.slowing import speeds
-from diagnose.measure.step_classes import Classes, step_classes, user_ranges
-from diagnose.measure.step_host import step_ranges
+from diagnose.measure.step_classes import Classes, step_classes
 from diagnose.measure.steps import StepWindows, inside_windows, per_window
 from diagnose.measure.timeline import DrawnStep, timeline
 from diagnose.measure.vision import vision_encoder
-from diagnose.measure.waits.dependencies import resolve_waits
+from diagnose.measure.waits.dependencies import StreamWaits, resolve_waits
 from diagnose.measure.waits.host_costs import host_costs, late_range, unexplained_calls
 from diagnose.measure.waits.leads import claims, host_limited, recompute_restart
-from diagnose.measure.waits.stalls import Causes, blocking, stalls
+from diagnose.measure.waits.stalls import Causes, Stalls, blocking, stalls
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import Device, Trace
 from diagnose.model.vocabulary import CAPTURE, CAST, EVIDENCE, FP32_PRODUCT, LOSS, OPTIMIZER, PHASES, QUANTIZE, UNFUSED_ATTENTION
@@ -283,123 +284,161 @@ def kernel_traits(trace: Trace, inside: pl.DataFrame, features: Features) -> dic
     return {FP32_PRODUCT: named(FP32_PRODUCT), CAST: casts.filter(~casts.is_in(elsewhere.implode())), UNFUSED_ATTENTION: attention}
 
 
-def measure_device(
-    trace: Trace,
-    work: pl.DataFrame,
-    classified: Classified,
-    knowledge: Knowledge,
-    *,
-    rank: int,
-    device: int,
-    steps: StepWindows,
-    begun: StartUp,
-    marks: pl.DataFrame | None = None,
-    around: pl.DataFrame | None = None,
-    multiplied: pl.DataFrame | None = None,
-    others: Mapping[str, pl.DataFrame] | None = None,
-    replay: bool = False,
-    most: Report | None = None,
-) -> DeviceMeasure:
-    """Measure one device. `replay`: whether its graph is built, of all kept steps or (`most`) of as many as a report replays.
+class DeviceWork(Struct, frozen=True, kw_only=True):
+    """One device before it is measured: its operations and steps, and what the trace holds of its rank.
 
-    `work` as `device_work` gives it, `steps` as `find_steps`, `begun` as `start_up`, `marks` as `user_ranges`, `around` as `step_ranges`,
-    `multiplied` as `product_ranges`; `others`: the operations of other processes on the same GPU, by their names.
+    `operations` as `device_work` gives them, `steps` as `find_steps`, `begun` as `start_up`, `marks` as `user_ranges`, `around` as
+    `step_ranges`, `multiplied` as `product_ranges`; `others`: the operations of other processes on the same GPU, by their names.
     """
-    info = next((one for one in trace.devices if (one.rank, one.device) == (rank, device)), None)
-    windows, classes = steps.frame, classified.classes
-    inside = inside_windows(work, windows)
-    ran = concurrency(work, classes, windows)
+
+    rank: int
+    device: int
+    operations: pl.DataFrame
+    steps: StepWindows
+    begun: StartUp
+    marks: pl.DataFrame
+    around: pl.DataFrame
+    multiplied: pl.DataFrame
+    others: Mapping[str, pl.DataFrame] = msgspec.field(default_factory=dict)
+
+
+class Sweep(Struct, frozen=True, kw_only=True):
+    """What every later stage reads of a device: what ran in its steps and beside what, what its host did, and why compute was absent.
+
+    `inside`: the operations in the steps, with index, as `inside_windows` gives them.
+    """
+
+    inside: pl.DataFrame
+    ran: Concurrency
+    host: HostActivity
+    waits: StreamWaits
+    absent: Stalls
+
+
+def sweep(trace: Trace, one: DeviceWork, begun: StartUp, classes: pl.DataFrame, knowledge: Knowledge) -> Sweep:
+    """The first stages of one device; `begun`: what of its start-up lies before the steps."""
+    work, windows, hosts = one.operations, one.steps.frame, knowledge.hosts
     python = python_seen(trace, knowledge.features)
-    begun = without_repeated(begun, windows)
-    host = host_activity(trace, work, rank, knowledge.hosts, device, begun.costs, begun.again, python=python)
-    here = (pl.col("device") == device) | pl.col("device").is_null()  # a wait that names no device may concern any
-    told = trace.waits.filter((pl.col("rank") == rank) & here)
-    of_events, of_memory = (
-        calls_named(trace, pattern).filter(pl.col("rank") == rank)["correlation"]
-        for pattern in ("StreamWaitEvent", knowledge.hosts.call_pattern("stream_memory_wait"))
+    host = host_activity(trace, work, one.rank, hosts, one.device, begun.costs, begun.again, python=python)
+    waits = _stream_waits(trace, one, hosts)
+    return Sweep(
+        inside=inside_windows(work, windows),
+        ran=concurrency(work, classes, windows),
+        host=host,
+        waits=waits,
+        absent=stalls(work, windows, waits, host),
     )
-    waits = resolve_waits(told, of_events, memory_waits=len(of_memory))
-    found = stalls(work, windows, waits, host)
-    times = budget(ran, found, work, windows, trace.provenance.origin_ns)
-    own_marks = user_ranges(trace, rank, knowledge.hosts) if marks is None else marks
+
+
+def _stream_waits(trace: Trace, one: DeviceWork, hosts: HostRules) -> StreamWaits:
+    """The stream waits of a device; one that names no device may concern any."""
+    here = (pl.col("device") == one.device) | pl.col("device").is_null()
+    of_events, of_memory = (
+        calls_named(trace, pattern).filter(pl.col("rank") == one.rank)["correlation"]
+        for pattern in ("StreamWaitEvent", hosts.call_pattern("stream_memory_wait"))
+    )
+    return resolve_waits(trace.waits.filter((pl.col("rank") == one.rank) & here), of_events, memory_waits=len(of_memory))
+
+
+def _recorded(trace: Trace, one: DeviceWork, swept: Sweep, hosts: HostRules) -> Recorded:
+    """What the trace tells of a device, and what it lacks."""
+    work, host = one.operations, swept.host
+    return Recorded(
+        operations=work.height,
+        launched=work.height - work["issued"].null_count(),
+        resolved_wait_rate=swept.waits.resolved_rate,
+        calls=host.has_calls,
+        gc_ranges=host.has_gc_ranges,
+        overhead=trace.provenance.overhead is not None,
+        python=host.python,
+        pinned=work["pinned"].null_count() < work.height,
+        bytes=work["bytes"].null_count() < work.height,
+        lost=lost_share(trace, swept.inside, one.rank, hosts),
+    )
+
+
+def measure_device(
+    trace: Trace, one: DeviceWork, classified: Classified, knowledge: Knowledge, *, replay: bool = False, most: Report | None = None
+) -> DeviceMeasure:
+    """Measure one device. `replay`: whether its graph is built, of all kept steps or (`most`) of as many as a report replays."""
+    work, windows = one.operations, one.steps.frame
+    replayed = (windows if most is None else excerpt(work, windows, most.operations, most.one_step)) if replay else windows.clear()
+    measured, source = _measured(trace, one, classified, knowledge, replay=not replayed.is_empty())
+    if source is None:
+        return measured
+    graph = graph_of(trace, source, replayed, knowledge.hosts)
+    return replace(measured, kept=kept(graph if replayed.height == windows.height else cut(graph)))
+
+
+def _measured(
+    trace: Trace, one: DeviceWork, classified: Classified, knowledge: Knowledge, *, replay: bool
+) -> tuple[DeviceMeasure, GraphSource | None]:
+    """All stages but the graph, and what that is made from, if it is wanted: it is large, so that no more is held beside it."""
+    rank, work, classes, windows = one.rank, one.operations, classified.classes, one.steps.frame
+    info = next((device for device in trace.devices if (device.rank, device.device) == (rank, one.device)), None)
+    begun = without_repeated(one.begun, windows)
+    swept = sweep(trace, one, begun, classes, knowledge)
+    inside, ran, host, absent = swept.inside, swept.ran, swept.host, swept.absent
+    times = budget(ran, absent, work, windows, trace.provenance.origin_ns)
     why = Causes(
-        blocking=blocking(found, work, classes),
-        host=host_costs(found, host, trace),
-        unexplained=unexplained_calls(found, host, trace),
-        late_range=late_range(found, own_marks, windows, trace.names),
+        blocking=blocking(absent, work, classes),
+        host=host_costs(absent, host, trace),
+        unexplained=unexplained_calls(absent, host, trace),
+        late_range=late_range(absent, one.marks, windows, trace.names),
     )
     transport = CommunicationTimes(by_kind=by_kind(ran, inside, windows, classes, why.blocking), beside=beside_compute(ran, windows))
-    multiplied = product_ranges(trace) if multiplied is None else multiplied
-    used = usage(inside, ran, windows, classified, trace, products(inside, multiplied, rank))
+    used = usage(inside, ran, windows, classified, trace, products(inside, one.multiplied, rank))
     traits = kernel_traits(trace, inside, knowledge.features)
-    counted = step_counts(inside, windows, found, host, graph_launches(trace, rank, knowledge.hosts), traits, trace.provenance.own_spans())
+    launching = graph_launches(trace, rank, knowledge.hosts)
+    counted = step_counts(inside, windows, absent, host, launching, traits, trace.provenance.own_spans())
     beside = compared(inside, work)
     whole = not trace.memory.is_empty() and from_its_start(trace, rank, knowledge.hosts)
-    memory = memory_use(inside, windows, found.pieces, trace.memory, rank, device, whole=whole)
+    memory = memory_use(inside, windows, absent.pieces, trace.memory, rank, one.device, whole=whole)
     data_dependent = [bucket for bucket, spec in knowledge.buckets.items() if spec.data_dependent]
+    exchanged = exchanges(work, inside, windows, classes, absent, trace, knowledge.exchanges, knowledge.features)
     measured = DeviceMeasure(
         rank=rank,
-        device=device,
+        device=one.device,
         info=info,
-        recorded=Recorded(
-            operations=work.height,
-            launched=work.height - work["issued"].null_count(),
-            resolved_wait_rate=waits.resolved_rate,
-            calls=host.has_calls,
-            gc_ranges=host.has_gc_ranges,
-            overhead=trace.provenance.overhead is not None,
-            python=host.python,
-            pinned=work["pinned"].null_count() < work.height,
-            bytes=work["bytes"].null_count() < work.height,
-            lost=lost_share(trace, inside, rank, knowledge.hosts),
-        ),
-        steps=steps,
-        start_up=with_first_steps(begun, work, windows, cut=steps.anchor != CAPTURE),
-        classes=step_classes(times.per_step, counted, found, inside, own_marks, trace.names),
+        recorded=_recorded(trace, one, swept, knowledge.hosts),
+        steps=one.steps,
+        start_up=with_first_steps(begun, work, windows, cut=one.steps.anchor != CAPTURE),
+        classes=step_classes(times.per_step, counted, absent, inside, one.marks, trace.names),
         budget=times,
-        split=split(found, ran, work, windows, classified.buckets),
+        split=split(absent, ran, work, windows, classified.buckets),
         causes=why,
         communication=transport,
         usage=used,
         counts=per_window(
             windows,
             counted,
-            host_limited(found, work, inside, windows, host, claims(times.per_step)),
-            recompute_restart(found, work, inside, windows, host, memory.recompute),
+            host_limited(absent, work, inside, windows, host, claims(times.per_step)),
+            recompute_restart(absent, work, inside, windows, host, memory.recompute),
             *speeds(inside, windows, data_dependent),
             contention(beside, windows, ran.together(ran.mask(is_role("compute")), ran.mask(is_role("transport")), windows)),
-            taken(windows, list((others or {}).values())),
+            taken(windows, list(one.others.values())),
         ),
         memory=memory,
         occupancy=occupancy(inside, trace.names["text"], info, limits(info, knowledge.rulebook.platforms.sm_limits)),
-        exchanges=exchanges(work, inside, windows, classes, found, trace, knowledge.exchanges, knowledge.features),
-        timeline=timeline(
-            inside, found, windows, trace, work, classes, step_ranges(trace, rank, windows) if around is None else around, rank
-        ),
+        exchanges=exchanged,
+        timeline=timeline(inside, absent, windows, trace, work, classes, one.around, rank),
         moe_layer=moe_layer(inside, classes),
         vision=vision_encoder(inside, classes, windows.height),
         listed=listed_per_step(times, used, transport, why),
-        others=", ".join(others) if others else None,
+        others=", ".join(one.others) if one.others else None,
     )
-    replayed = (windows if most is None else excerpt(work, windows, most.operations, most.one_step)) if replay else windows.clear()
-    if replayed.is_empty():
-        return measured
-    lost = losses(beside)
-    del inside, ran, found, times, why, transport, used, counted, beside, memory  # a graph is large: what it is not made from goes before
-    graph = graph_of(
-        trace,
-        work,
-        replayed,
-        classes,
-        waits,
-        host,
-        knowledge.hosts,
+    if not replay:
+        return measured, None
+    return measured, GraphSource(
         rank=rank,
-        device=device,
-        repeated=measured.memory.recompute.ops,
+        device=one.device,
+        operations=work,
+        classes=classes,
+        waits=swept.waits,
+        host=host,
+        repeated=memory.recompute.ops,
         sm_count=None if info is None else info.sm_count,
-        lost=lost,
+        lost=losses(beside),
         traits=traits,
-        exchanges=measured.exchanges.operations,
+        exchanges=exchanged.operations,
     )
-    return replace(measured, kept=kept(graph if replayed.height == windows.height else cut(graph)))

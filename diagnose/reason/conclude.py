@@ -72,25 +72,14 @@ def conclude(
     worlds = [value for part in measured if isinstance(value := part.facts["world_size"], int)]
     traced = max(worlds, default=None)
     job = None if job is None else completed(job, world_size=traced)
-    choice = _choice(measured, job, traced, knowledge)
-    shown, compared = choice.shown, choice.compared
-    own = records[shown.rank, shown.device]
     ledger = sum((part.ledger for part in measured), start=Ledger())
-    ranks = None
-    if compared is not None:
-        ranks = with_links(_with_failed(compared.ranks, ledger), _platform(shown, knowledge.rulebook)[1])
+    choice = _choice(measured, job, traced, knowledge, ledger)
+    shown, compared, ranks = choice.shown, choice.compared, choice.ranks
+    own = records[shown.rank, shown.device]
     named = {rank.rank for part in measured for rank in part.ranks if rank.claimed is None}
-    facts = _facts(
-        choice.source,
-        shown,
-        own,
-        knowledge,
-        ranks,
-        job,
-        captured=len({one.rank for one in devices} & named),
-        run={**of_all([part.facts for part in measured]), **_slowdown(shown, None if logged is None else logged.step_ns)},
-        logged=logged,
-    )
+    run = {**of_all([part.facts for part in measured]), **_slowdown(shown, None if logged is None else logged.step_ns)}
+    captured = len({one.rank for one in devices} & named)
+    facts = _facts(choice, own, job, knowledge, captured=captured, run=run, logged=logged)
     judged = _judged(shown, facts, {**device_where(shown, own), **rank_where(ranks)}, job, knowledge.rulebook)
     read, capture = _job(job, traced), _capture(measured, facts, ledger, shown, choice.why, include_host_info=include_host_info)
     known = identity(capture, job, facts, rank=shown.rank, device=shown.device, captured=len(named))
@@ -132,22 +121,26 @@ def conclude(
 
 
 class _Choice(Struct, frozen=True, kw_only=True):
-    """The device that the document speaks of, its input, why it is that one, and the comparison of ranks."""
+    """The device that the document speaks of, its input, why it is that one, and the comparison of ranks, with its links and failures."""
 
     shown: DeviceMeasure
     source: Measured
     why: str
     compared: Compared | None
+    ranks: Ranks | None
 
 
-def _choice(measured: Sequence[Measured], job: Job | None, world: int | None, knowledge: Knowledge) -> _Choice:
+def _choice(measured: Sequence[Measured], job: Job | None, world: int | None, knowledge: Knowledge, ledger: Ledger) -> _Choice:
     """What a comparison of ranks chooses; without one, the device in the middle."""
     middle = _middle(measured)
     compared = _compared(measured, middle, job, world, knowledge)
     place = middle if compared is None else (compared.shown.rank, compared.shown.device)
     source, shown = next((part, one) for part in measured for one in part.devices if (one.rank, one.device) == place)
     why = "it is the one in the middle by step" if compared is None else compared.ranks.chosen
-    return _Choice(shown=shown, source=source, why=why, compared=compared)
+    ranks = None
+    if compared is not None:
+        ranks = with_links(_with_failed(compared.ranks, ledger), _platform(shown, knowledge.rulebook)[1])
+    return _Choice(shown=shown, source=source, why=why, compared=compared, ranks=ranks)
 
 
 class _Judgement(Struct, frozen=True, kw_only=True):
@@ -300,20 +293,19 @@ def _held_against(read: JobRead | None, speed: Efficiency) -> JobRead | None:
 
 
 def _facts(
-    source: Measured,
-    shown: DeviceMeasure,
+    choice: _Choice,
     records: DeviceRecords,
-    knowledge: Knowledge,
-    ranks: Ranks | None,
     job: Job | None,
+    knowledge: Knowledge,
     *,
     captured: int,
     run: dict[str, FactValue],
     logged: LoggedRun | None,
 ) -> dict[str, Fact]:
     """All facts of the document, in the order of the facts table."""
+    shown, ranks = choice.shown, choice.ranks
     values = {
-        **source.facts,
+        **choice.source.facts,
         **run,
         **device_facts(shown, records, knowledge),
         **rank_facts(ranks, shown.mean_step_ns, shown.device),

@@ -1,7 +1,8 @@
 """What compares, bound to the rules that come with the program."""
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from diagnose.document.comparison import Comparison, decode
 from diagnose.document.diagnosis import Diagnosis
@@ -15,10 +16,11 @@ from diagnose.reason.compare.delta import step_delta as _step_delta
 from diagnose.reason.compare.kernels import family as _family
 from diagnose.reason.compare.kernels import kernels as _kernels
 from diagnose.reason.compare.kernels import match as _match
+from diagnose.reason.compare.runs import Named, Runs, Terms
 from diagnose.reason.compare.runs import compare as _compare
 
 RULES = load_comparison_rules()
-compare = partial(_compare, rules=RULES)
+Side: TypeAlias = Diagnosis | Sequence[Named]
 samples = partial(_metrics.samples, rules=RULES)
 settings = partial(_comparable.settings, table=RULES.job)
 decide = partial(_noise.decide, limits=RULES.limits.noise)
@@ -33,6 +35,14 @@ listed = partial(baselines.listed, rules=RULES)
 fingerprint = partial(baselines.fingerprint, rules=RULES)
 describe = partial(baselines.describe, rules=RULES)
 differing = partial(baselines.differing, rules=RULES)
+
+
+def compare(base: Side, new: Side, *, base_label: str, new_label: str, **terms: Any) -> Comparison:
+    """Two documents, or several runs of a side, held against each other in the given terms."""
+    sides = (
+        Runs(label, [Named(label, one)] if isinstance(one, Diagnosis) else one) for label, one in ((base_label, base), (new_label, new))
+    )
+    return _compare(*sides, rules=RULES, terms=Terms(**terms))
 
 
 def run(base: Diagnosis, new: Diagnosis, **options: Any) -> Comparison:

@@ -11,11 +11,14 @@ from diagnose.knowledge.buckets import bucket_type
 from diagnose.knowledge.load import load_knowledge
 from diagnose.load.conform import typed
 from diagnose.measure.buckets.classify import Classified
-from diagnose.measure.device import DeviceMeasure, device_work, measure_device
+from diagnose.measure.device import DeviceMeasure, DeviceWork, device_work, measure_device
 from diagnose.measure.facts import device_facts
 from diagnose.measure.host import HostActivity, attribute, host_activity
 from diagnose.measure.phases import start_up
+from diagnose.measure.products import product_ranges
 from diagnose.measure.records import device_records
+from diagnose.measure.step_classes import user_ranges
+from diagnose.measure.step_host import step_ranges
 from diagnose.measure.steps import StepWindows, find_steps, model_work
 from diagnose.measure.waits.dependencies import resolve_waits
 from diagnose.measure.waits.stalls import Stalls, stalls
@@ -126,11 +129,17 @@ class Scene:
         for rank, device, work in self.works():
             begun = start_up(self.trace, work, rank, KNOWLEDGE.hosts)
             steps = find_steps(self.trace, work, rank, KNOWLEDGE.hosts.steps, model_work(KNOWLEDGE.buckets), step_range, begun)
-            found.append(
-                measure_device(
-                    self.trace, work, self.classified, KNOWLEDGE, rank=rank, device=device, steps=steps, begun=begun, replay=replay
-                )
+            one = DeviceWork(
+                rank=rank,
+                device=device,
+                operations=work,
+                steps=steps,
+                begun=begun,
+                marks=user_ranges(self.trace, rank, KNOWLEDGE.hosts),
+                around=step_ranges(self.trace, rank, steps.frame),
+                multiplied=product_ranges(self.trace),
             )
+            found.append(measure_device(self.trace, one, self.classified, KNOWLEDGE, replay=replay))
         return found
 
     def steps(self, step_range: str | None = None, place: int = 0) -> StepWindows:

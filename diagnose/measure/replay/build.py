@@ -8,8 +8,10 @@ no edge explains stays with the node as its delay, and an edge that the times co
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import polars as pl
+from msgspec import Struct
 from msgspec.structs import replace
 
 from diagnose.knowledge.taxonomy import HostRules
@@ -26,40 +28,41 @@ LAUNCHED = 0.9  # this project's choice: of the operations so many have a record
 TIES = 1_000  # rounds in which nodes that begin at the same moment are put in order
 
 
-def graph_of(
-    trace: Trace,
-    work: pl.DataFrame,
-    windows: pl.DataFrame,
-    classes: pl.DataFrame,
-    waits: StreamWaits,
-    host: HostActivity,
-    rules: HostRules,
-    *,
-    rank: int,
-    device: int,
-    repeated: pl.Series,
-    sm_count: int | None,
-    lost: pl.DataFrame,
-    traits: Mapping[str, pl.Series],
-    exchanges: pl.DataFrame,
-) -> Graph:
-    """The graph of a device whose operations are `work` (as `device_work` gives it) and whose kept steps are `windows`.
+class GraphSource(Struct, frozen=True, kw_only=True):
+    """What the graph of a device is made from, beside its trace.
 
-    `repeated`: rows of the compute that is done a second time; `sm_count`: multiprocessors of the device, where known; `lost`: op, lost as
-    `contention.losses` gives it; `traits`: operations by trait; `exchanges`: what each does, as
+    `operations` as `device_work` gives them; `repeated`: rows of the compute that is done a second time; `sm_count`: multiprocessors of the
+    device, where known; `lost`: op, lost as `contention.losses` gives it; `traits`: operations by trait; `exchanges`: what each does, as
     `Exchanges.operations` tells it.
     """
+
+    rank: int
+    device: int
+    operations: pl.DataFrame
+    classes: pl.DataFrame
+    waits: StreamWaits
+    host: HostActivity
+    repeated: pl.Series
+    sm_count: int | None
+    lost: pl.DataFrame
+    traits: Mapping[str, pl.Series]
+    exchanges: pl.DataFrame
+
+
+def graph_of(trace: Trace, source: GraphSource, windows: pl.DataFrame, rules: HostRules) -> Graph:
+    """The graph of a device whose kept steps are `windows`."""
+    work = source.operations
     until = latest(windows["end"])
     shown = work.select(_READ).head(work["start"].search_sorted(until, side="right"))
-    shown = shown.with_columns(_phases(shown, repeated))
-    threads = threads_of(trace, shown, host, rules, rank, until)
-    found = links(shown.with_columns(threads.called), prepare(work, _resolved(waits), from_times=False), threads.calls, sm_count)
+    shown = shown.with_columns(_phases(shown, source.repeated))
+    threads = threads_of(trace, shown, source.host, rules, source.rank, until)
+    waits = prepare(work, _resolved(source.waits), from_times=False)
+    found = links(shown.with_columns(threads.called), waits, threads.calls, source.sm_count)
     edges, launches = _edges(found, threads), len(found.launches)
-    del found
+    del found, waits
     begins, ends = (pl.concat([threads.items[edge], shown[edge]], rechunk=True) for edge in ("start", "end"))
     edges, order, places = _in_order(begins, ends, edges)
-    own = _of_ops(shown, classes, lost, traits, exchanges)
-    nodes = _nodes(shown, threads, own, order)
+    nodes = _nodes(shown, threads, _told(shown, source), order)
     del threads
     begins, spent = begins.gather(order), (ends - begins).gather(order)
     nodes = nodes.with_columns(
@@ -71,13 +74,13 @@ def graph_of(
     )
     steps = _steps(shown, windows, places)
     return Graph(
-        rank=rank,
-        device=device,
+        rank=source.rank,
+        device=source.device,
         nodes=nodes.select(pl.col(name).cast(kind) for name, kind in NODES.items()),
         edges=edges.select(list(EDGES)),
         steps=steps,
         names=trace.names.select("id", "text").filter(pl.col("id").is_in(nodes["name_id"].unique().implode())),
-        classes=classes.select("class_id", "operation", "backend"),
+        classes=source.classes.select("class_id", "operation", "backend"),
         host=launches > 0,
         refused=_unlaunched(shown.filter(pl.col("start") >= windows["start"].min())) or _refusal(nodes, steps, windows),
     )
@@ -114,10 +117,17 @@ def _phases(work: pl.DataFrame, repeated: pl.Series) -> pl.Series:
     return phase.scatter(repeats, pl.repeat("recompute", len(repeats), dtype=phase.dtype, eager=True))
 
 
-def _nodes(work: pl.DataFrame, threads: Threads, told: tuple[pl.DataFrame, pl.DataFrame], order: pl.Series) -> pl.DataFrame:
+class _Told(NamedTuple):
+    """What is told of each operation alone (`own`), and what of the host's work for it, too (`shared`)."""
+
+    own: pl.DataFrame
+    shared: pl.DataFrame
+
+
+def _nodes(work: pl.DataFrame, threads: Threads, told: _Told, order: pl.Series) -> pl.DataFrame:
     """What NODES tells of all nodes but when, in `order`: a number stands for one of the items of threads, or behind them an operation.
 
-    `told`: as `_of_ops` gives it. `of`: the operation itself, or what the host launches next.
+    `of`: the operation itself, or what the host launches next.
     """
     items = threads.items
     lanes = items["thread"].rle_id()  # in order of their threads
@@ -136,26 +146,24 @@ def _nodes(work: pl.DataFrame, threads: Threads, told: tuple[pl.DataFrame, pl.Da
         pl.col("op").alias("of"),
     )
     nodes = pl.concat([host, ops])[order]
-    own, shared = told
-    return nodes.drop("of").hstack(own[nodes["op"]]).hstack(shared[nodes["of"]]).with_columns(pl.col("replayed").fill_null(value=False))
+    known = nodes.drop("of").hstack(told.own[nodes["op"]]).hstack(told.shared[nodes["of"]])
+    return known.with_columns(pl.col("replayed").fill_null(value=False))
 
 
-def _of_ops(
-    work: pl.DataFrame, classes: pl.DataFrame, lost: pl.DataFrame, traits: Mapping[str, pl.Series], exchanges: pl.DataFrame
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """What is told of each operation alone, and what of the host's work for it, too."""
-    here, named = (frame.filter(pl.col("op") < work.height) for frame in (lost, exchanges))  # others lie behind the last kept step
+def _told(work: pl.DataFrame, source: GraphSource) -> _Told:
+    """What the measurements tell of the operations `work`, which others may follow behind the last kept step."""
+    here, named = (frame.filter(pl.col("op") < work.height) for frame in (source.lost, source.exchanges))
     own = work.select(
         by_row(here["op"], here["lost"], work.height).alias("lost"),
         "class_id",
         pl.col("copy_kind").alias("copy"),
         _replayed(work).alias("replayed"),
         by_row(named["op"], named["exchange"], work.height).alias("exchange"),
-        *(pl.col("op").is_in(ops.implode()).alias(trait) for trait, ops in traits.items()),
+        *(pl.col("op").is_in(ops.implode()).alias(trait) for trait, ops in source.traits.items()),
     )
-    kinds = classes.select("class_id", pl.when(pl.col("role") == "transport").then(pl.col("kind")).cast(NODES["comm"]).alias("comm"))
+    kinds = source.classes.select("class_id", pl.when(pl.col("role") == "transport").then(pl.col("kind")).cast(NODES["comm"]).alias("comm"))
     comm = work.select("class_id").join(kinds, on="class_id", how="left", maintain_order="left")["comm"]
-    return own, work.select(pl.col("bucket").cast(NODES["bucket"]), "role", "phase", comm)
+    return _Told(own, work.select(pl.col("bucket").cast(NODES["bucket"]), "role", "phase", comm))
 
 
 def _replayed(work: pl.DataFrame) -> pl.Series:

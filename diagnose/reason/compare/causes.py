@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from msgspec import Struct
+
 from diagnose.document.comparison import Category, FindingChange, KernelChange, OverlapChange, StepDelta
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.history import CategoryMove
@@ -26,19 +28,24 @@ _NONE, _SOME = 0.02, 0.1  # overlap that is none, and overlap that was some: all
 _LOST = 0.2  # of an exchange's time that ran beside compute and no longer does, from which on the overlap is called lost
 
 
-def causes(
-    both: tuple[Diagnosis, Diagnosis],
-    delta: StepDelta | None,
-    findings: Sequence[FindingChange],
-    overlaps: Sequence[OverlapChange],
-    limits: CauseLimits,
-    kernels: Sequence[KernelChange] = (),
-) -> str:
+class Changes(Struct, frozen=True, kw_only=True):
+    """What changed from one run to another: the step by category (None where that is not known), kernels, exchanges and findings."""
+
+    base: Diagnosis
+    new: Diagnosis
+    delta: StepDelta | None
+    kernels: Sequence[KernelChange] = ()
+    overlaps: Sequence[OverlapChange] = ()
+    findings: Sequence[FindingChange] = ()
+
+
+def causes(changes: Changes, limits: CauseLimits) -> str:
     """Sentences about what explains at least `limits.share` of the step's change, the largest first; empty where nothing does."""
+    both, delta, kernels, overlaps = (changes.base, changes.new), changes.delta, changes.kernels, changes.overlaps
     if delta is None or not delta.delta_ns:
         return ""
     whole = abs(delta.delta_ns)
-    switched = [*_switched(both, delta, findings, limits)]
+    switched = [*_switched(both, delta, changes.findings, limits)]
     stages: tuple[Iterable[tuple[int, str]], ...] = (
         (*_exchanges(delta, overlaps, limits), *(said for said, effect in switched if not effect), *_in_pieces(delta, kernels, limits)),
         alike(delta.categories, delta.delta_ns, kernels, limits),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from fractions import Fraction
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -103,6 +104,14 @@ WORLD = "world_size"
 JOB_TOKENS = "both job files (global batch × sequence length)"
 
 
+class Tokens(NamedTuple):
+    """Useful tokens per step of both sides, from elsewhere than the job files, and what told them."""
+
+    base: float
+    new: float
+    source: str = "--tokens"
+
+
 class Judgement(Struct, frozen=True, kw_only=True):
     """The judgement; whether both job files prove that the work is the same (or not); the device that is compared in both runs.
 
@@ -121,13 +130,12 @@ def judge(
     *,
     rules: ComparisonRules,
     anyway: bool = False,
-    tokens: tuple[float, float] | None = None,
-    tokens_source: str = "",
+    tokens: Tokens | None = None,
 ) -> Judgement:
-    """Everything in which the two are not the same work. `tokens`: useful tokens per step of both, from elsewhere than the job files."""
+    """Everything in which the two are not the same work. `anyway`: whether figures are wanted all the same."""
     limits, table = rules.limits, rules.job
     places, apart = _places(base, new)
-    normalised = _tokens(base, new, tokens, tokens_source, table)
+    normalised = _tokens(base, new, tokens, table)
     here, there = job_of(base, table), job_of(new, table)
     worlds = world_size(base, table), world_size(new, table)
     found = [*apart, *_job(here, there, limits.aspects, by_tokens=normalised is not None), *_amounts(base, new, normalised, table)]
@@ -260,12 +268,12 @@ def _amounts(base: Diagnosis, new: Diagnosis, normalised: Normalised | None, tab
         yield mismatch("world", "world_size", str(here), str(there), "refused", text)
 
 
-def _tokens(base: Diagnosis, new: Diagnosis, told: tuple[float, float] | None, source: str, table: JobSettings) -> Normalised | None:
+def _tokens(base: Diagnosis, new: Diagnosis, told: Tokens | None, table: JobSettings) -> Normalised | None:
     """Useful tokens per step where both are known and differ."""
-    here, there = told or (tokens_per_step(base, table), tokens_per_step(new, table))
+    here, there = (told.base, told.new) if told else (tokens_per_step(base, table), tokens_per_step(new, table))
     if here is None or there is None or here == there or min(here, there) <= 0:
         return None
-    return Normalised(base_tokens=here, new_tokens=there, source=(source or "--tokens") if told else JOB_TOKENS)
+    return Normalised(base_tokens=here, new_tokens=there, source=told.source if told else JOB_TOKENS)
 
 
 # --- the capture ------------------------------------------------------------------------------------------------------

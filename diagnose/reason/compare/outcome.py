@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
+from typing import NamedTuple
 
 from diagnose.document.comparison import (
     Category,
@@ -12,7 +13,6 @@ from diagnose.document.comparison import (
     Comparability,
     Effect,
     EnvironmentChange,
-    FindingChange,
     KernelChange,
     NoiseSource,
     Normalised,
@@ -20,14 +20,13 @@ from diagnose.document.comparison import (
     OverlapChange,
     Result,
     SettingChange,
-    StepDelta,
 )
 from diagnose.document.device import Why
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.comparison import ComparisonRules, NoiseLimits
 from diagnose.knowledge.templates import capitalised, decimal, enumerated, percent
 from diagnose.knowledge.vocabulary import Vocabulary
-from diagnose.reason.compare.causes import EXCHANGE, by_kind, causes, in_long_steps, together, uncovered
+from diagnose.reason.compare.causes import EXCHANGE, Changes, by_kind, causes, in_long_steps, together, uncovered
 from diagnose.reason.compare.comparable import Judgement
 from diagnose.reason.compare.metrics import BLOCKING, BUCKET, CATEGORIES, COMPUTE, KERNELS, NO_STEPS, STEP_TIME, place_of
 from diagnose.reason.compare.patterns import NO_LONG_STEPS, Held, LongSteps
@@ -123,42 +122,34 @@ _WHY: Mapping[Why, str] = {
 }
 
 
-def outcome(
-    effect: Effect,
-    judged: Judgement,
-    base: Diagnosis,
-    new: Diagnosis,
-    delta: StepDelta | None,
-    kernels: Sequence[KernelChange],
-    overlaps: Sequence[OverlapChange],
-    rules: ComparisonRules,
-    seen: Sequence[str] = (),
-    findings: Sequence[FindingChange] = (),
-    by_mean: LongSteps = NO_LONG_STEPS,
-    besides: str = "",
-) -> Outcome:
-    """The result with its sentences; `seen`: what steps and runs look like; `by_mean`: what a few long steps do to the mean, in words;
-    `besides`: what differs besides the code.
-    """
-    comparability, limits = judged.comparability, rules.limits.noise
+class Remarks(NamedTuple):
+    """What else is said of a comparison: how steps and runs look, what a few long steps do to the mean, what differs besides the code."""
+
+    patterns: Sequence[str] = ()
+    long_steps: LongSteps = NO_LONG_STEPS
+    besides: str = ""
+
+
+def outcome(effect: Effect, judged: Judgement, changes: Changes, rules: ComparisonRules, remarks: Remarks) -> Outcome:
+    """The result with its sentences."""
+    comparability, limits, by_mean = judged.comparability, rules.limits.noise, remarks.long_steps
     allowed = effect.tolerance if effect.tolerance is not None else limits.tolerance.value
-    known = (besides,) if besides and effect.result not in {"no_change", "refused"} else ()
-    reasons = (*known, *_reasons(effect, judged, base, new, rules), *seen)
+    known = (remarks.besides,) if remarks.besides and effect.result not in {"no_change", "refused"} else ()
+    reasons = (*known, *_reasons(effect, judged, changes.base, changes.new, rules), *remarks.patterns)
     if effect.result == "refused":
         return Outcome(result="refused", sentence=_refusal(comparability), moved="", reasons=reasons)
+    moved = effect.result in {"regression", "improvement"}
     return Outcome(
         result=effect.result,
         sentence=_joined(
             _sentence(effect, comparability.normalised, allowed, rules.words, typical=bool(by_mean.sentence)), by_mean.sentence
         ),
         moved=_joined(
-            in_long_steps(findings, by_mean.change, rules.limits.causes),
-            _divided(comparability) if effect.result in {"regression", "improvement"} else "",
-            causes((base, new), delta, findings, overlaps, rules.limits.causes, kernels)
-            if effect.result in {"regression", "improvement"}
-            else "",
-            _moved(effect.result, delta, kernels, overlaps, rules),
-            _walls(effect.result, base, new, rules.words),
+            in_long_steps(changes.findings, by_mean.change, rules.limits.causes),
+            _divided(comparability) if moved else "",
+            causes(changes, rules.limits.causes) if moved else "",
+            _moved(effect.result, changes, rules),
+            _walls(changes.base, changes.new, rules.words) if moved else "",
         ),
         reasons=reasons,
     )
@@ -352,10 +343,9 @@ def _more_runs(effect: Effect, allowed: float) -> str:
 # --- what moved -------------------------------------------------------------------------------------------------------
 
 
-def _moved(
-    result: Result, delta: StepDelta | None, kernels: Sequence[KernelChange], overlaps: Sequence[OverlapChange], rules: ComparisonRules
-) -> str:
+def _moved(result: Result, changes: Changes, rules: ComparisonRules) -> str:
     """The largest parts of a step's change, up to the last beyond its own noise if one is, then what went against it beyond noise."""
+    delta, kernels, overlaps = changes.delta, changes.kernels, changes.overlaps
     if delta is None:
         return ""
     moved = [row for row in delta.categories if row.moved]
@@ -372,10 +362,10 @@ def _moved(
     return " ".join(part for part in parts if part)
 
 
-def _walls(result: Result, base: Diagnosis, new: Diagnosis, words: Vocabulary) -> str:
-    """Another wall than before, where the step changed."""
+def _walls(base: Diagnosis, new: Diagnosis, words: Vocabulary) -> str:
+    """Another wall than before."""
     here, there = base.verdict.target_wall, new.verdict.target_wall
-    if here is None or there is None or here == there or result not in {"regression", "improvement"}:
+    if here is None or there is None or here == there:
         return ""
     return f"The first target is {words.wall_in_text(there)} now; it was {words.wall_in_text(here)} before."
 

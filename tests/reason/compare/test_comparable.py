@@ -9,6 +9,7 @@ from diagnose.document.comparison import Comparison
 from diagnose.document.device import KernelOccupancy, KernelUse, Occupancy
 from diagnose.document.diagnosis import Diagnosis, Fact, JobRead
 from diagnose.knowledge.comparison import JOB_ASPECTS
+from diagnose.reason.compare.comparable import Tokens
 from tests.builders.cases import for_each
 from tests.builders.compared import SETTINGS, capture, document, job, kernel
 from tests.builders.comparing import RULES, run
@@ -149,7 +150,7 @@ def test_another_batch_is_compared_per_token_where_both_files_tell() -> None:
 
 def test_tokens_of_a_log_go_before_the_job_files_and_the_same_are_not_normalised() -> None:
     base, new = document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(32))
-    found = run(base, new, tokens=(100_000.0, 125_000.0), tokens_source="train.log")
+    found = run(base, new, tokens=Tokens(100_000.0, 125_000.0, "train.log"))
     assert found.comparability.normalised is not None
     assert found.comparability.normalised.source == "train.log"
     assert found.effect.relative == pytest.approx(-0.2)
@@ -160,7 +161,7 @@ def test_tokens_of_a_log_go_before_the_job_files_and_the_same_are_not_normalised
 
 def test_another_sequence_length_and_another_batch_without_tokens_are_refused() -> None:
     base, new = document(STEPS, job=tokens_job(32)), document(STEPS, job=tokens_job(16, seq_length=8192))
-    assert refused(run(base, new, tokens=(1000.0, 1000.0))) >= {("sequence", "seq_length")}
+    assert refused(run(base, new, tokens=Tokens(1000.0, 1000.0))) >= {("sequence", "seq_length")}
     assert refused(run(document(STEPS, job=job()), document(STEPS, job=job(global_batch_size=64)))) == {("batch", "global_batch_size")}
 
 

@@ -8,7 +8,7 @@ from msgspec import structs
 from diagnose.document.comparison import Category, EnvironmentChange, KernelChange, OverlapChange, SettingChange, StepDelta
 from diagnose.document.diagnosis import Fact
 from diagnose.model.vocabulary import CommKind
-from diagnose.reason.compare.causes import causes
+from diagnose.reason.compare.causes import Changes, causes
 from diagnose.reason.compare.outcome import _exchange, _overlap, _without_unit, besides, metric_title
 from diagnose.render.reports.comparison import story
 from tests.builders.cases import for_each
@@ -155,4 +155,5 @@ def test_graphs_explain_no_product_that_takes_longer_per_launch(slower: int, sai
         kind="slower", name="gemm", bucket="dense_gemm", was=None, stream=7, was_stream=7, base_launches=1, new_launches=1, base_launch_ns=100,
         new_launch_ns=100 + slower, base_work_ns=100, new_work_ns=100 + slower, delta_ns=slower, role="compute",
     )  # fmt: skip
-    assert causes((here, there), delta, (), (), RULES.limits.causes, (gemm,) if slower else ()) == said
+    changes = Changes(base=here, new=there, delta=delta, kernels=(gemm,) if slower else ())
+    assert causes(changes, RULES.limits.causes) == said
