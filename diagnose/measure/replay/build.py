@@ -62,7 +62,7 @@ def graph_of(trace: Trace, source: GraphSource, windows: pl.DataFrame, rules: Ho
     del found, waits
     begins, ends = (pl.concat([threads.items[edge], shown[edge]], rechunk=True) for edge in ("start", "end"))
     edges, order, places = _in_order(begins, ends, edges)
-    nodes = _nodes(shown, threads, _told(shown, source), order)
+    nodes = _nodes(shown, threads, _columns_of(shown, source), order)
     del threads
     begins, spent = begins.gather(order), (ends - begins).gather(order)
     nodes = nodes.with_columns(
@@ -117,14 +117,14 @@ def _phases(work: pl.DataFrame, repeated: pl.Series) -> pl.Series:
     return phase.scatter(repeats, pl.repeat("recompute", len(repeats), dtype=phase.dtype, eager=True))
 
 
-class _Told(NamedTuple):
-    """What is told of each operation alone (`own`), and what of the host's work for it, too (`shared`)."""
+class _Columns(NamedTuple):
+    """Columns of each operation alone (`own`), and those of the host's work for it, too (`shared`)."""
 
     own: pl.DataFrame
     shared: pl.DataFrame
 
 
-def _nodes(work: pl.DataFrame, threads: Threads, told: _Told, order: pl.Series) -> pl.DataFrame:
+def _nodes(work: pl.DataFrame, threads: Threads, columns: _Columns, order: pl.Series) -> pl.DataFrame:
     """What NODES tells of all nodes but when, in `order`: a number stands for one of the items of threads, or behind them an operation.
 
     `of`: the operation itself, or what the host launches next.
@@ -146,11 +146,11 @@ def _nodes(work: pl.DataFrame, threads: Threads, told: _Told, order: pl.Series) 
         pl.col("op").alias("of"),
     )
     nodes = pl.concat([host, ops])[order]
-    known = nodes.drop("of").hstack(told.own[nodes["op"]]).hstack(told.shared[nodes["of"]])
+    known = nodes.drop("of").hstack(columns.own[nodes["op"]]).hstack(columns.shared[nodes["of"]])
     return known.with_columns(pl.col("replayed").fill_null(value=False))
 
 
-def _told(work: pl.DataFrame, source: GraphSource) -> _Told:
+def _columns_of(work: pl.DataFrame, source: GraphSource) -> _Columns:
     """What the measurements tell of the operations `work`, which others may follow behind the last kept step."""
     here, named = (frame.filter(pl.col("op") < work.height) for frame in (source.lost, source.exchanges))
     own = work.select(
@@ -163,7 +163,7 @@ def _told(work: pl.DataFrame, source: GraphSource) -> _Told:
     )
     kinds = source.classes.select("class_id", pl.when(pl.col("role") == "transport").then(pl.col("kind")).cast(NODES["comm"]).alias("comm"))
     comm = work.select("class_id").join(kinds, on="class_id", how="left", maintain_order="left")["comm"]
-    return _Told(own, work.select(pl.col("bucket").cast(NODES["bucket"]), "role", "phase", comm))
+    return _Columns(own, work.select(pl.col("bucket").cast(NODES["bucket"]), "role", "phase", comm))
 
 
 def _replayed(work: pl.DataFrame) -> pl.Series:
