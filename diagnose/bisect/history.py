@@ -71,11 +71,12 @@ def history(
     rows = tuple(_rows(captured, steps, [_moved(categories, around) for around in sides]))
     known = [one.document for one in captured]
     if creeping is not None:
-        paces = [_pace(creeping.moved, known, known[::-1], rules)]
+        paces = [common_pace(creeping.moved, known, known[::-1], rules)]
     else:
         around = zip(rows, sides, strict=True)
         paces = [
-            _pace(row.moved, known[here.start : here.stop][::-1], known[there.start : there.stop], rules) for row, (here, there) in around
+            common_pace(row.moved, known[here.start : here.stop][::-1], known[there.start : there.stop], rules)
+            for row, (here, there) in around
         ]
     levels = _levels(state, steps) if line is None else _along(state, line)
     return History(
@@ -208,7 +209,9 @@ def _moved(categories: Sequence[Mapping[str, int]], around: tuple[range, range])
     yield from sorted(rows, key=lambda row: (-abs(row.delta_ns), row.category))
 
 
-def _pace(moved: Sequence[CategoryMove], base: Sequence[Diagnosis | None], new: Sequence[Diagnosis | None], rules: ComparisonRules) -> str:
+def common_pace(
+    moved: Sequence[CategoryMove], base: Sequence[Diagnosis | None], new: Sequence[Diagnosis | None], rules: ComparisonRules
+) -> str:
     """That all compute changed by one factor, where it did and the first runs of both sides run the same kernels; else empty."""
     here, there = (next((one for one in side if one is not None), None) for side in (base, new))
     if here is None or there is None:
@@ -230,7 +233,7 @@ def _sentence(
     called = story.metric(metric, samples.window)
     if creeping is not None:
         moved = f"{value(creeping.base, samples.unit)} to {value(creeping.new, samples.unit)}{units.bracketed(creeping.relative)}"
-        mostly = _mostly(creeping.moved, paces[0], "from the first to the last third ")
+        mostly = most_moved(creeping.moved, paces[0], "from the first to the last third ")
         return f"{capitalised(called)} crept from {moved} over {count} runs, little by little rather than in steps{mostly}."
     if not steps:
         return f"No step of {called} is seen in {units.plural(count, 'run')}."
@@ -244,10 +247,10 @@ def _step(one: HistoryStep, samples: Samples, pace: str) -> str:
     if one.chance < _SURE:
         named += f" ({units.percent(one.chance, 0)}; after {story.short(one.before)}, with {story.short(one.last)} at the latest)"
     undone = "" if one.taken_back_by is None else f", taken back with {story.short(one.taken_back_by)}"
-    return f"{moved} {named}{_mostly(one.moved, pace)}{undone}"
+    return f"{moved} {named}{most_moved(one.moved, pace)}{undone}"
 
 
-def _mostly(moved: Sequence[CategoryMove], pace: str, between: str = "") -> str:
+def most_moved(moved: Sequence[CategoryMove], pace: str, between: str = "") -> str:
     """What became slower alike, or the category that holds at least half of what moved, else the largest ones; `between` what."""
     if not moved:
         return ""

@@ -155,7 +155,7 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     if search.resume and all(given is None for given in (search.good, search.bad, search.items, search.traces)):
         experiment, folder = None, SearchFolder(state or session.latest(base))
     else:
-        search, seen = _from_gate(search, here)
+        search, seen = told_by_gate(search, here)
         order, work = _order(search, command, here)
         read = tuple(Path(entry.item) for entry in order.entries) if search.traces is not None else ()
         check_outputs(output, inputs=read, kind="bisection", effect="Nothing was run.")
@@ -183,7 +183,7 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     return InputError.exit_code if result.result in _UNANSWERED else 0
 
 
-def _from_gate(search: Search, here: Path) -> tuple[Search, dict[str, tuple[Line, ...]]]:
+def told_by_gate(search: Search, here: Path) -> tuple[Search, dict[str, tuple[Line, ...]]]:
     """The search with what a saved comparison tells of it, and the runs that it read of both ends, by commit.
 
     Raises InputError, UsageError.

@@ -257,7 +257,7 @@ def _change(text: str, path: Path, edit: Edit, *, plain: bool) -> str:
     if edit.op == "unset":
         return text if node is None or node.is_null else yaml_edit.put(text, path, "null")
     if edit.op == "set":
-        same = node is not None and node.kind != "map" and (_same(node, edit.value) or node.value == edit.literal)
+        same = node is not None and node.kind != "map" and (holds_already(node, edit.value) or node.value == edit.literal)
         shown = _quoted_as(node, edit.literal or _shown(edit.value, plain=plain), edit)
         return text if same else yaml_edit.put(text, path, shown)
     members = edit.value if isinstance(edit.value, tuple) else (str(edit.value),)
@@ -286,7 +286,7 @@ def _change_members(text: str, path: Path, edit: Edit, members: tuple[str, ...],
     return yaml_edit.add_items(text, path, [yaml_edit.literal(member, flow=True) for member in missing])
 
 
-def _same(node: Node, value: SettingValue | None) -> bool:
+def holds_already(node: Node, value: SettingValue | None) -> bool:
     """Whether the place holds the value already, however it is written."""
     if node.kind == "list":
         return isinstance(value, tuple) and tuple(yaml_edit.item_name(item) for item in node.items) == value

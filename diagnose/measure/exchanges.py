@@ -131,7 +131,7 @@ def _instances(
         moved.join(
             transport.with_columns(pl.col("kind").fill_null("other"), pl.col("backend").fill_null("other")), on="class_id", how="left"
         )
-        .join(_sizes(trace), left_on="payload_id", right_on="id", how="left")
+        .join(described_sizes(trace), left_on="payload_id", right_on="id", how="left")
         .join(_items(moved["name_id"], trace, features), on="name_id", how="left")
         .sort("start", "end")
     )
@@ -155,7 +155,7 @@ def _instances(
     )  # fmt: skip
 
 
-def _sizes(trace: Trace) -> pl.DataFrame:
+def described_sizes(trace: Trace) -> pl.DataFrame:
     """Per description: id, group, group_name, group_size, communicator, members, collective, elements_out, item, bytes (in all)."""
     item = pl.col("dtype").replace_strict(dict(_ITEM_BYTES), default=None, return_dtype=pl.Int64)
     largest = pl.max_horizontal("elements_in", "elements_out") * item

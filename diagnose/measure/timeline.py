@@ -142,7 +142,7 @@ def whole(ops: pl.DataFrame, pieces: pl.DataFrame, begin: int, trace: Trace, *, 
     names, numbers = _numbered(ops["name_id"], _ranges(ops, trace), trace.names["text"])
     streams, stream = _places(ops["stream"])
     buckets, bucket = _places(ops["bucket"].cast(pl.String))
-    gaps = _joined(pieces)
+    gaps = joined_pieces(pieces)
     causes, cause = _places(gaps["cause"])
     place = ops.select("op").with_row_index("place")
     return TimelineColumns(
@@ -203,7 +203,7 @@ def _numbered(
     return tuple(names.to_list()), (one, tuple(None if value is None else at[value] for value in second.to_list()))
 
 
-def _joined(pieces: pl.DataFrame) -> pl.DataFrame:
+def joined_pieces(pieces: pl.DataFrame) -> pl.DataFrame:
     """Touching pieces of one cause and one producer as one: start, end, cause, producer, in order of start."""
     ordered = pieces.sort("start")
     begins = (pl.col("cause") != pl.col("cause").shift(1)) | (pl.col("start") > pl.col("end").shift(1))

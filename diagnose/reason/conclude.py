@@ -116,7 +116,7 @@ def conclude(
         passed=passed(knowledge.rulebook, judged.findings, judged.not_assessed),
         environment=merged([part.provenance.environment for part in measured]),
         split=tuple(split(one) for one in devices),
-        kernels=tuple(kernels(one) for one in _with_kernels(devices, shown)),
+        kernels=tuple(kernels(one) for one in with_kernels(devices, shown)),
     )
 
 
@@ -196,7 +196,7 @@ def _length(typical: Mapping[str, Fact]) -> int | None:
     return step if isinstance(step, int) else None
 
 
-def _with_kernels(devices: Sequence[DeviceMeasure], shown: DeviceMeasure) -> Sequence[DeviceMeasure]:
+def with_kernels(devices: Sequence[DeviceMeasure], shown: DeviceMeasure) -> Sequence[DeviceMeasure]:
     """The devices whose kernels are listed: all, or of many the verdict's and the lowest, which other captures are likely to hold too."""
     if len(devices) <= KERNELS_OF:
         return devices
@@ -324,7 +324,7 @@ def _facts(
     )
     configured: set[str] = set()
     if records.memory.recompute_status == "inferred":
-        chosen = _configured_recompute(values, job)
+        chosen = configured_recompute(values, job)
         (configured if chosen else guessed).update(_RECOMPUTE)
         values |= chosen
     if values["blocking_inferred_share"]:
@@ -361,7 +361,7 @@ def _with_levels(memory: Memory, facts: Mapping[str, Fact]) -> Memory:
 _RECOMPUTE = ("recompute_ns", "recompute_lower_ns", "recompute_share", "recompute_restart_ns")
 
 
-def _configured_recompute(values: Mapping[str, FactValue], job: Job | None) -> dict[str, FactValue]:
+def configured_recompute(values: Mapping[str, FactValue], job: Job | None) -> dict[str, FactValue]:
     """The value within the range of counted recompute that the job file speaks for; nothing where it says nothing or the trace shows none.
 
     Recompute of attention alone repeats what is repeated for certain, that of modules without products no products; anything more repeats

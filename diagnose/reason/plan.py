@@ -78,7 +78,7 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None, 
         else:
             continue
         answered += 1
-    steps = [_on_all_walls(step, answers.get(step.fix or "", {}), whole.get(step.fix or ""), step_ns) for step in steps]
+    steps = [on_all_walls(step, answers.get(step.fix or "", {}), whole.get(step.fix or ""), step_ns) for step in steps]
     return tuple(structs.replace(step, exclusive_with=tuple(_exclusive(step, steps))) for step in steps)
 
 
@@ -142,7 +142,7 @@ def _step(fix: Fix, finding: Finding, instead_of: str | None, step_ns: int | Non
     return bounded(step, fix.reach_ns or 0, step_ns) if part and step_ns is not None else step
 
 
-def _on_all_walls(step: PlanStep, bounds: Mapping[str, int], whole: int | None, step_ns: int | None) -> PlanStep:
+def on_all_walls(step: PlanStep, bounds: Mapping[str, int], whole: int | None, step_ns: int | None) -> PlanStep:
     """A step whose fix is the answer on several walls can win on each, unless `whole` is all that it wins; twice on one may be the same."""
     if len(bounds) < 2 or step_ns is None:
         return step

@@ -119,11 +119,11 @@ class LocalEngine(Struct, frozen=True, kw_only=True):
                 _end(context.started)
             pool.shutdown(wait=True, cancel_futures=True)
         if broken:
-            _tell(run, broken, context.started, some_ended=some_ended)
+            report_end(run, broken, context.started, some_ended=some_ended)
         return sorted(broken, key=lambda task: task.place)
 
 
-def _tell(run: Run, broken: list[Task], started: list[SpawnProcess], *, some_ended: bool) -> None:
+def report_end(run: Run, broken: list[Task], started: list[SpawnProcess], *, some_ended: bool) -> None:
     """Log what happened. Raises WorkerFaultError where processes do not even start: every other task would end the same way."""
     codes = sorted({code for process in started if (code := process.exitcode) not in (None, 0, -signal.SIGTERM)})
     names = ", ".join(sorted(task.name for task in broken))

@@ -23,7 +23,7 @@ from diagnose.bisect.search import Answer, Measurement, Question, State, advise
 from diagnose.bisect.sentences import capture_notes, duration, notes, sentence, steps_found
 from diagnose.bisect.trial import TraceOptions, Trials, no_value
 from diagnose.cli import main
-from diagnose.commands.bisect import Search, _from_gate
+from diagnose.commands.bisect import Search, told_by_gate
 from diagnose.document import diagnosis
 from diagnose.document.bisection import Bisection, Culprit, decode
 from diagnose.document.comparison import Gate
@@ -270,7 +270,7 @@ def test_a_search_begins_with_the_commits_of_its_gate_unless_others_are_named(tm
     usual = {name: one.attributes.get("default") for name, one in Search.options.items()}
     for good, bad in ((None, None), (commits[1], None), (None, commits[1])):
         search = Search(**usual).replace(good=good, bad=bad, from_gate=tmp_path / "gate.json", metric="step_time")
-        found, seen = _from_gate(search, tmp_path / "repository")
+        found, seen = told_by_gate(search, tmp_path / "repository")
         assert (found.good, found.bad) == (good or commits[0], bad or commits[2])
         assert (found.metric, found.max_regression) == (compared.effect.metric, 0.05)
         assert {end: len(lines) for end, lines in seen.items()} == {found.good: int(good is None), found.bad: int(bad is None)}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from diagnose import pipeline
-from diagnose.bisect.history import Captured, _mostly, _pace, history
+from diagnose.bisect.history import Captured, common_pace, history, most_moved
 from diagnose.bisect.model import load_numbers
 from diagnose.bisect.search import Answer, Measurement, Question, State, advise, gradual
 from diagnose.cli import main
@@ -161,7 +161,7 @@ def test_few_runs_are_never_said_to_creep() -> None:
 
 def test_what_holds_half_of_a_step_is_mostly_it_and_else_the_largest_are_named() -> None:
     def moved(*deltas: tuple[str, int]) -> str:
-        return _mostly([CategoryMove(category=name, base_ns=10**7, new_ns=10**7 + ns, delta_ns=ns) for name, ns in deltas], "")
+        return most_moved([CategoryMove(category=name, base_ns=10**7, new_ns=10**7 + ns, delta_ns=ns) for name, ns in deltas], "")
 
     assert moved(("transport", 600_000), ("compute:router", 400_000)) == ", mostly exposed communication (+0.600 ms)"
     assert moved(("transport", 400_000), ("compute:router", 300_000), ("copy", 200_000), ("packing", 100_000)) == (
@@ -183,7 +183,7 @@ def test_all_compute_is_said_to_be_slower_alike_only_where_the_same_kernels_run(
         )
 
     def said(base: Diagnosis | None, new: Diagnosis) -> str:
-        return _pace(moved, [None, base], [new], load_comparison_rules())
+        return common_pace(moved, [None, base], [new], load_comparison_rules())
 
     before = night("nvjet_64x8", 1.0)
     assert said(before, night("nvjet_64x8", 1.04)).startswith("GEMMs and attention take 1.04 times as long, all alike")

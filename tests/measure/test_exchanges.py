@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from diagnose.measure.exchanges import _sizes
+from diagnose.measure.exchanges import described_sizes
 from diagnose.model.trace import PAYLOADS
 from tests.builders.records import replace
 from tests.builders.scene import run, scene
@@ -18,7 +18,7 @@ def test_the_bytes_that_a_trace_tells_go_before_what_elements_make() -> None:
         {"id": 2, "collective": "allreduce", "bytes": None, **usual},
         {"id": 3, "collective": "allreduce", "bytes": None, **usual, "dtype": "Unheard"},
     ]
-    found = _sizes(replace(trace_of([]), payloads=pl.DataFrame(rows, schema=dict(PAYLOADS))))
+    found = described_sizes(replace(trace_of([]), payloads=pl.DataFrame(rows, schema=dict(PAYLOADS))))
     assert found["bytes"].to_list() == [8 * 60, 60, 2 * 800, None]
 
 

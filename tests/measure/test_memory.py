@@ -10,7 +10,7 @@ from diagnose.measure.memory import Recompute, peaks
 from diagnose.measure.records import memory
 from diagnose.model.trace import Device
 from diagnose.pipeline import diagnose
-from diagnose.reason.conclude import _configured_recompute
+from diagnose.reason.conclude import configured_recompute
 from fixtures.accuracy import capture_of, write
 from fixtures.scenario import load
 from tests.builders.cases import for_each
@@ -265,10 +265,10 @@ def test_a_job_file_that_configures_recompute_picks_the_value(tmp_path: Path) ->
 def test_the_value_that_a_job_file_picks(configured: str, chosen: int | None) -> None:
     values = {"recompute_ns": 100, "recompute_lower_ns": 40, "recompute_light_ns": 70, "recompute_restart_ns": 10, "step_ns": 1000}
     job = parse_job(f"model: {{num_layers: 4, recompute_granularity: {configured}}}\n")
-    found = _configured_recompute(values, job)
+    found = configured_recompute(values, job)
     share = None if chosen is None else chosen / 1000
     assert [found.get(name) for name in ("recompute_ns", "recompute_lower_ns", "recompute_share")] == [chosen, chosen, share]
-    assert _configured_recompute({**values, "recompute_ns": 0}, job) == {}, "the trace shows none"
+    assert configured_recompute({**values, "recompute_ns": 0}, job) == {}, "the trace shows none"
 
 
 def test_a_failed_allocation_outranks_every_wall(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from diagnose.knowledge.buckets import bucket_type, load_buckets
 from diagnose.measure.device import DeviceMeasure, check_identities, step_median
 from diagnose.measure.kernels import NAME, kernel_table, uses
 from diagnose.measure.records import device_records, kernels, split, steps, timeline, unclassified
-from diagnose.measure.timeline import _joined
+from diagnose.measure.timeline import joined_pieces
 from diagnose.measure.where import device_where
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import OpKind
-from diagnose.reason.conclude import _with_kernels
+from diagnose.reason.conclude import with_kernels
 from tests.builders.cases import for_each
 from tests.builders.records import replace
 from tests.builders.scene import Item, Span, call, run, scene
@@ -402,9 +402,9 @@ def test_neighbours_are_the_most_frequent_on_the_same_stream_within_a_step(rows:
 def test_of_many_devices_only_the_lowest_and_that_of_the_verdict_are_listed() -> None:
     one = only(scene([run("gemm", 10, 20, 1)]).measure())
     devices = [replace(one, rank=rank) for rank in (7, 3, 9, 5, 11, 13, 15, 17, 2)]
-    assert _with_kernels(devices[:8], devices[2]) == devices[:8]
-    assert [device.rank for device in _with_kernels(devices, devices[2])] == [2, 9]
-    assert [device.rank for device in _with_kernels(devices, devices[8])] == [2]
+    assert with_kernels(devices[:8], devices[2]) == devices[:8]
+    assert [device.rank for device in with_kernels(devices, devices[2])] == [2, 9]
+    assert [device.rank for device in with_kernels(devices, devices[8])] == [2]
 
 
 def test_kernels_are_tiny_by_their_mean() -> None:
@@ -421,5 +421,5 @@ def test_touching_gaps_are_one_where_cause_and_blocker_are_the_same() -> None:
         (0, 5, "blocking", 1), (5, 9, "blocking", 1), (9, 12, "blocking", 2), (12, 15, "launch", None), (15, 20, "launch", None),
         (30, 31, "launch", None),
     ]  # fmt: skip
-    found = _joined(pl.DataFrame(rows, schema=["start", "end", "cause", "producer"], orient="row"))
+    found = joined_pieces(pl.DataFrame(rows, schema=["start", "end", "cause", "producer"], orient="row"))
     assert found.drop("run").rows() == [(0, 9, "blocking", 1), (9, 12, "blocking", 2), (12, 20, "launch", None), (30, 31, "launch", None)]

@@ -8,7 +8,7 @@ from diagnose.job import Job
 from diagnose.knowledge.catalogue import CauseSpec
 from diagnose.model.vocabulary import FactValue
 from diagnose.reason.findings import find
-from diagnose.reason.plan import _on_all_walls, of_numerics, plan_of
+from diagnose.reason.plan import of_numerics, on_all_walls, plan_of
 from diagnose.reason.walls import bounds, verdict
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
@@ -422,4 +422,4 @@ def test_a_fix_that_answers_several_walls_wins_no_less_than_on_its_own_and_no_mo
 ) -> None:
     made = {"changes": (), "needs": (), "published": (), "cost": "", "speedup_ceiling": None}
     step = PlanStep(finding="slow", fix="FIX-01", title="", state="applicable", bound_ns=50, **made)
-    assert _on_all_walls(step, bounds, whole, 100).bound_ns == expected
+    assert on_all_walls(step, bounds, whole, 100).bound_ns == expected

@@ -13,7 +13,7 @@ from diagnose.document.diagnosis import Fact, Tool
 from diagnose.document.job import AT_LAUNCH
 from diagnose.errors import PatchRefusedError
 from diagnose.job import edit_yaml as yaml_edit
-from diagnose.job.edit import _same
+from diagnose.job.edit import holds_already
 from diagnose.knowledge import strict_yaml
 from diagnose.reason.checks import check
 from diagnose.reason.context import make_context
@@ -369,9 +369,9 @@ def test_a_list_that_holds_the_members_already_stays_as_it_is_written() -> None:
     text = BRIDGE.replace("recompute_granularity: null", "recompute_granularity: selective\n  recompute_modules: [ moe_act,  layernorm ]")
     node = yaml_edit.compose(text).at(("model", "recompute_modules"))
     assert node is not None
-    assert _same(node, ("moe_act", "layernorm"))
-    assert not _same(node, ("layernorm", "moe_act"))
-    assert not _same(node, "moe_act")
+    assert holds_already(node, ("moe_act", "layernorm"))
+    assert not holds_already(node, ("layernorm", "moe_act"))
+    assert not holds_already(node, "moe_act")
 
 
 def test_a_key_that_says_so_already_is_no_change() -> None:

@@ -19,7 +19,7 @@ from diagnose.scale import dask as dask_engine
 from diagnose.scale import local
 from diagnose.scale.dask import DaskEngine
 from diagnose.scale.engine import Attempt, Engine, Outcome, Run, WorkerFaultError, attempt
-from diagnose.scale.local import THREADS, LocalEngine, _tell, few_threads, processors
+from diagnose.scale.local import THREADS, LocalEngine, few_threads, processors, report_end
 from tests.builders.cases import for_each
 from tests.builders.processes import gone
 from tests.scale import tasks
@@ -199,7 +199,7 @@ def test_only_workers_that_end_by_themselves_before_any_work_are_a_fault(codes: 
     log: list[str] = []
     run = SimpleNamespace(notice=log.append)
     try:
-        _tell(run, [SimpleNamespace(name="a.json")], [SimpleNamespace(exitcode=code) for code in codes], some_ended=False)  # type: ignore[arg-type, list-item]
+        report_end(run, [SimpleNamespace(name="a.json")], [SimpleNamespace(exitcode=code) for code in codes], some_ended=False)  # type: ignore[arg-type, list-item]
     except WorkerFaultError:
         assert raised
         return

@@ -262,7 +262,7 @@ def compare(
         transfers=None if captured == world else whole_transfers(members, every, unknown=world is None),
     )
     lateness = late(every, background)
-    slowest, chosen = _slowest(members, own, lateness, middle)
+    slowest, chosen = chosen_member(members, own, lateness, middle)
     stage_of = stages.of if stages is not None else {}
     return Compared(
         ranks=Ranks(
@@ -299,7 +299,7 @@ def whole_transfers(members: Sequence[Member], every: Sequence[Transfers], *, un
     return {place: own.transfer_ns for place, own in transfers.own_times(members, whole).items()}
 
 
-def _slowest(
+def chosen_member(
     members: Sequence[Member], own: Mapping[int, OwnTimes], lateness: Sequence[Late], middle: tuple[int, int]
 ) -> tuple[Member, str]:
     """The member that the verdict speaks of, and why it."""

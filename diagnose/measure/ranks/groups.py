@@ -262,7 +262,7 @@ def experts(every: Sequence[Transfers], slow: Mapping[int, Slowness]) -> tuple[E
             groups[tuple(part.member.place for part in found.group.parts)].append(found)
     places = {members: rows for members, own in groups.items() if not (rows := _places(own)).is_empty()}
     tables = {members: table for members, rows in places.items() if not (table := _compared(groups[members], rows, slow)).is_empty()}
-    following = _following(tables)
+    following = followed_shares(tables)
     entries = [_imbalance(groups[members], places[members], table, following[members]) for members, table in tables.items()]
     return tuple(sorted(entries, key=lambda entry: (-entry.lost_ns, entry.ranks)))
 
@@ -286,7 +286,7 @@ def _compared(every: Sequence[Transfers], places: pl.DataFrame, slow: Mapping[in
     return table.filter(pl.col("longest") > SMALL * (largest if isinstance(largest, int) else 0)).join(moved, on=["step", "place"])
 
 
-def _following(tables: Mapping[tuple[int, ...], pl.DataFrame]) -> dict[tuple[int, ...], float]:
+def followed_shares(tables: Mapping[tuple[int, ...], pl.DataFrame]) -> dict[tuple[int, ...], float]:
     """By group: the share of its transfers that grows with longest / mean work, by places of all groups as large; 1 if not told."""
     spread = (pl.col("longest") / pl.col("mean")).alias("spread")
     of_size: dict[int, list[pl.DataFrame]] = defaultdict(list)

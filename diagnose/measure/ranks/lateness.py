@@ -88,7 +88,7 @@ def late(every: Sequence[Transfers], known: Background) -> tuple[Late, ...]:
     """One entry for each rank that others wait for, and one for those that are late in turn; costliest first."""
     # only where the group's exchanges are known to end together does the shorter duration mean that a rank came later
     firm = [one for one in every if known.clocks.together(part.member for part in one.group.parts)]
-    arrivals = _arrivals(firm)
+    arrivals = arrivals_of(firm)
     blames = list(_blames(firm))
     entries = [entry for blame in blames for entry in _late(blame, arrivals, known)]
     if not any(entry.rank is not None for entry in entries):
@@ -174,7 +174,7 @@ def _steps_matched(group: Sequence[Transfers], table: pl.DataFrame) -> Iterator[
         yield len(part.member.steps) * min(1.0, matched.get(place, 0) / every) if every else 0.0
 
 
-def _late(blame: _Blame, arrivals: _Arrivals, known: Background) -> Iterator[Late]:
+def _late(blame: _Blame, arrivals: Arrivals, known: Background) -> Iterator[Late]:
     """The entries for one set of ranks: who is late, and what of the waiting is for ranks that have more work in turn.
 
     Nobody is where nobody waits long enough, or whoever comes last is itself held up elsewhere.
@@ -196,7 +196,7 @@ def _late(blame: _Blame, arrivals: _Arrivals, known: Background) -> Iterator[Lat
         yield from _in_turn(blame, others, total - named.wait_ns, known, shown=True)
 
 
-def _straggler(blame: _Blame, culprit: int, total: int, arrivals: _Arrivals, known: Background) -> Late:
+def _straggler(blame: _Blame, culprit: int, total: int, arrivals: Arrivals, known: Background) -> Late:
     """The entry of the rank that others wait for most (a place); `total` is all waiting in its set of ranks."""
     share = blame.behind[culprit] / total
     member = next(one for one in blame.members if one.place == culprit)
@@ -208,7 +208,7 @@ def _straggler(blame: _Blame, culprit: int, total: int, arrivals: _Arrivals, kno
     late_ones = {culprit, *fellows} if len(fellows) < len(others) else {culprit}
     waited = sum(blame.behind[place] for place in late_ones) * len(others) // (len(blame.members) - len(late_ones))
     held = median_low([ns for place, ns in blame.held.items() if place not in late_ones])
-    wait = min(waited, held, _waited_for_alone(arrivals, late_ones))
+    wait = min(waited, held, waited_for_alone(arrivals, late_ones))
     pattern: Pattern = "always" if share >= ALWAYS else "mostly"
     if cause == "slow_gpu":
         early = [one for one in others if one.place not in late_ones]
@@ -264,7 +264,7 @@ def _ranks(words: str, members: Sequence[Member]) -> str:
     return f"{words} {', '.join(str(one.rank.rank) for one in members)}" if members else ""
 
 
-class _Arrivals(Struct, frozen=True, kw_only=True):
+class Arrivals(Struct, frozen=True, kw_only=True):
     """When members came to their exchanges.
 
     `tables`, one for each group: group, ordinal, member (its place), index, came (the last one, by the member's clock), wait. `met`: by
@@ -276,14 +276,14 @@ class _Arrivals(Struct, frozen=True, kw_only=True):
     steps: Mapping[int, int]
 
 
-def _arrivals(every: Sequence[Transfers]) -> _Arrivals:
+def arrivals_of(every: Sequence[Transfers]) -> Arrivals:
     """Those of all groups."""
     met: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
     for number, one in enumerate(every):
         for place, part in enumerate(one.group.parts):
             met[part.member.place][number] = one.covered_in_all.get(place, (0, 0))
     came = (pl.col("start") + pl.col("wait")).alias("came")
-    return _Arrivals(
+    return Arrivals(
         tables=[
             one.by_member.select(pl.lit(number).alias("group"), "ordinal", "member", "index", came, "wait")
             for number, one in enumerate(every)
@@ -293,7 +293,7 @@ def _arrivals(every: Sequence[Transfers]) -> _Arrivals:
     )
 
 
-def _waited_for_alone(known: _Arrivals, late_ones: Collection[int]) -> int:
+def waited_for_alone(known: Arrivals, late_ones: Collection[int]) -> int:
     """For how long (ns per step) all others of an exchange were there and only the late ones were not; what overlaps counts once.
 
     By so much, and no more, a step can get shorter without their lateness: then the next to come is waited for. Of the others the one
@@ -522,7 +522,7 @@ def _slower(known: Background, culprit: int, others: Sequence[Member], wait: int
     likes = [known.own[place] for place in known.likes(culprit, others)]
     above = _over(mine.in_shared(mine.time), [one.in_shared(one.time) for one in likes])
     less = [-ns for ns in _over(mine.in_shared(mine.lost), [one.in_shared(one.lost) for one in likes])]
-    return any(_in_most(excess, wait) for excess in (above, less))
+    return any(in_most_steps(excess, wait) for excess in (above, less))
 
 
 def _held_up_unseen(known: Background, culprit: int, others: Sequence[Member]) -> int:
@@ -543,7 +543,7 @@ def _over(mine: Sequence[int], theirs: Sequence[Sequence[int]]) -> list[int]:
     return [mine[step] - median_low([one[step] for one in theirs]) for step in range(steps)]
 
 
-def _in_most(excess: Sequence[int], wait: int) -> bool:
+def in_most_steps(excess: Sequence[int], wait: int) -> bool:
     """Whether it makes up about what the others wait, in most steps."""
     return integer_median(excess) >= OWN * wait and sum(one >= OWN * wait / 2 for one in excess) >= MOST_STEPS * len(excess)
 

@@ -67,7 +67,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
         if len(work) != self.count:
             return None
         ends: dict[Pass, float] = {}
-        orders = [_order(self.count, stage, self.batches, self.virtual) for stage in range(self.count)]
+        orders = [passes_of_stage(self.count, stage, self.batches, self.virtual) for stage in range(self.count)]
         passes = self.batches * self.virtual
         clocks, places = [0.0] * self.count, [0] * self.count
         moved = True
@@ -116,7 +116,7 @@ def _ready(ends: Mapping[Pass, float], *, way: bool, batch: int, depth: int, las
     return ends.get((True, batch, depth) if depth == last else (False, batch, depth + 1))
 
 
-def _order(stages: int, stage: int, batches: int, virtual: int) -> list[Pass]:
+def passes_of_stage(stages: int, stage: int, batches: int, virtual: int) -> list[Pass]:
     """The passes of one stage (Megatron-Core pipeline_parallel/schedules.py): interleaved, micro-batches go in groups of `stages`."""
     group = stages if virtual > 1 else batches
     table = [

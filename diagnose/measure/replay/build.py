@@ -157,7 +157,7 @@ def _columns_of(work: pl.DataFrame, source: GraphSource) -> _Columns:
         by_row(here["op"], here["lost"], work.height).alias("lost"),
         "class_id",
         pl.col("copy_kind").alias("copy"),
-        _replayed(work).alias("replayed"),
+        replayed_nodes(work).alias("replayed"),
         by_row(named["op"], named["exchange"], work.height).alias("exchange"),
         *(pl.col("op").is_in(ops.implode()).alias(trait) for trait, ops in source.traits.items()),
     )
@@ -166,7 +166,7 @@ def _columns_of(work: pl.DataFrame, source: GraphSource) -> _Columns:
     return _Columns(own, work.select(pl.col("bucket").cast(NODES["bucket"]), "role", "phase", comm))
 
 
-def _replayed(work: pl.DataFrame) -> pl.Series:
+def replayed_nodes(work: pl.DataFrame) -> pl.Series:
     """Which operations a CUDA graph launched after its first node."""
     if work["graph_node"].null_count() == work.height:
         return pl.repeat(value=False, n=work.height, eager=True)

@@ -91,7 +91,7 @@ def _outer(calls: pl.DataFrame) -> pl.DataFrame:
     `entered`: when each began as it was recorded. Times that were rounded let a call begin before the one before it ends: what it launched
     or waited for is found by that moment all the same.
     """
-    own = calls if _in_turn(calls) else calls.sort(["thread", "start", "end"], descending=[False, False, True])
+    own = calls if in_turn(calls) else calls.sort(["thread", "start", "end"], descending=[False, False, True])
     reach = pl.col("end").cum_max().shift(1).over("thread")
     outer = own.with_columns(reach.alias("reach")).filter(pl.col("reach").is_null() | (pl.col("end") > pl.col("reach")))
     begun = pl.max_horizontal("start", "reach").alias("start")
@@ -106,7 +106,7 @@ def _first(launched: pl.DataFrame, calls: int) -> pl.DataFrame:
     return launched.unique("call", keep="first", maintain_order=True).sort("call")
 
 
-def _in_turn(calls: pl.DataFrame) -> bool:
+def in_turn(calls: pl.DataFrame) -> bool:
     """Whether the calls are of one thread and no two begin at once, in order: as most traces have them."""
     thread, start = calls["thread"], calls["start"]
     return bool(((thread == thread.shift(1)) & (start > start.shift(1))).all())

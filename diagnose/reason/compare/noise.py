@@ -214,11 +214,11 @@ def _within(base: Runs, new: Runs, transform: Transform, limits: NoiseLimits, *,
         squared=squared,
         of_two=0.0,
         freedom=1.0,
-        astray=math.fsum(_astray(run, usual) ** 2 / len(side) ** 2 for side in sides for run in side),
+        astray=math.fsum(distance_astray(run, usual) ** 2 / len(side) ** 2 for side in sides for run in side),
     )
 
 
-def _astray(run: Sequence[float], spread: float) -> float:
+def distance_astray(run: Sequence[float], spread: float) -> float:
     """How far the nearest step lies from the median of a run, where that is farther than steps scatter (`spread`, of most runs), else 0.
 
     Two of three steps that were held up carry the median with them, which the scatter of most runs does not tell.

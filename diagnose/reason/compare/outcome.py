@@ -208,7 +208,7 @@ def _sentence(effect: Effect, normalised: Normalised | None, allowed: float, wor
         else _subject(effect, normalised, words)
     )
     first, second = figure(effect.base, effect.unit), figure(effect.new, effect.unit)
-    figures = f"{_without_unit(first, second)} → {second} ({_statistics(effect, words)})"
+    figures = f"{without_unit(first, second)} → {second} ({_statistics(effect, words)})"
     if effect.basis == "identical":
         return (
             f"{capitalised(subject)} did not change: the samples of both {'sides' if _several(effect) else 'runs'} are the same, "
@@ -251,7 +251,7 @@ def doubtful(effect: Effect) -> bool:
     return effect.doubt is not None and effect.relative is not None and abs(effect.relative) <= effect.doubt
 
 
-def _without_unit(first: str, second: str) -> str:
+def without_unit(first: str, second: str) -> str:
     """The first of two figures, without the unit that the second says too."""
     number, _, unit = first.partition(" ")
     return number if unit and second.endswith(f" {unit}") else first
@@ -263,7 +263,7 @@ def _statistics(effect: Effect, words: Vocabulary) -> str:
         parts[0] += f", {signed_share(effect.relative)}"
     if effect.low is not None and effect.high is not None:
         low, high = signed(effect.low, effect.unit), signed(effect.high, effect.unit)
-        parts.append(f"{effect.level * 100:.0f} % interval {_without_unit(low, high)} … {high}")
+        parts.append(f"{effect.level * 100:.0f} % interval {without_unit(low, high)} … {high}")
     parts.append(_runs(effect))
     if not _several(effect):
         parts.append(_samples(effect, words))
@@ -384,8 +384,8 @@ def _say(row: Category, kernels: Sequence[KernelChange], overlaps: Sequence[Over
     verb = "grew" if row.delta_ns > 0 else "shrank"
     title, extra = category_title(row.category, words), ""
     if row.category == "transport":
-        one = _exchange(row, overlaps)
-        title, extra = (f"{title} of {EXCHANGE[one.kind]}", _overlap(row, one, words)) if one is not None else (title, "")
+        one = moved_exchange(row, overlaps)
+        title, extra = (f"{title} of {EXCHANGE[one.kind]}", why_exposed(row, one, words)) if one is not None else (title, "")
         extra = ", ".join(part for part in (extra, _algorithm(row, kernels, words)) if part)
     text = f"{title} {verb} by {ms(abs(row.delta_ns))} ({ms(row.base_ns).removesuffix(' ms')} → {ms(row.new_ns)})"
     text += "" if row.state in {None, "moved"} else f", {_STATES[row.state]}"
@@ -393,7 +393,7 @@ def _say(row: Category, kernels: Sequence[KernelChange], overlaps: Sequence[Over
     return f"{text}, {extra}" if extra else text
 
 
-def _exchange(row: Category, overlaps: Sequence[OverlapChange]) -> OverlapChange | None:
+def moved_exchange(row: Category, overlaps: Sequence[OverlapChange]) -> OverlapChange | None:
     """The exchange of whatever backends whose exposed time moved with the category; None where no kind holds half of it."""
     summed = [together(rows) for rows in by_kind(overlaps).values()]
     most = max(summed, key=lambda one: abs(one.new_exposed_ns - one.base_exposed_ns), default=None)
@@ -401,7 +401,7 @@ def _exchange(row: Category, overlaps: Sequence[OverlapChange]) -> OverlapChange
     return most if moved * row.delta_ns > 0 and 2 * abs(moved) >= abs(row.delta_ns) else None
 
 
-def _overlap(row: Category, one: OverlapChange, words: Vocabulary) -> str:
+def why_exposed(row: Category, one: OverlapChange, words: Vocabulary) -> str:
     """Whether the exchange itself took another time, or less of that time ran beside compute; whichever explains more of the change."""
     if one.base_overlap is None or one.new_overlap is None:
         return ""

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.measure.ranks.members import Member
-from diagnose.measure.ranks.schedule import Schedule, _order, schedule_of
+from diagnose.measure.ranks.schedule import Schedule, passes_of_stage, schedule_of
 from diagnose.measure.ranks.stages import Stages
 from fixtures.schedule import pipeline_order
 from tests.builders.jobs import overridden_job
@@ -66,7 +66,7 @@ def test_a_step_shorter_than_the_schedule_s_goes_by_another() -> None:
 def test_the_order_is_that_of_the_simulator(count: int, batches: int, virtual: int) -> None:
     for stage in range(count):
         expected = [(way == "f", batch, chunk) for way, batch, chunk in pipeline_order(count, stage, batches, virtual)]
-        assert _order(count, stage, batches, virtual) == expected
+        assert passes_of_stage(count, stage, batches, virtual) == expected
 
 
 def ran(passes: dict[int, int], steps: int = 2, sent: int = 0) -> tuple[Member, ...]:

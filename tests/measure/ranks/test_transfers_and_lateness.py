@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.buckets import load_buckets
-from diagnose.measure.ranks.compare import _slowest, problems, whole_transfers
-from diagnose.measure.ranks.groups import _following, experts, like_groups, slow_devices
-from diagnose.measure.ranks.lateness import Background, _arrivals, _in_most, _waited_for_alone, late
+from diagnose.measure.ranks.compare import chosen_member, problems, whole_transfers
+from diagnose.measure.ranks.groups import experts, followed_shares, like_groups, slow_devices
+from diagnose.measure.ranks.lateness import Background, arrivals_of, in_most_steps, late, waited_for_alone
 from diagnose.measure.ranks.matching import clocks, ends_apart, match
 from diagnose.measure.ranks.schedule import Schedule
 from diagnose.measure.ranks.stages import Stages
@@ -361,8 +361,8 @@ def some(ranks: int, late_by: dict[int, list[int]]) -> list[Did]:
 def test_own_time_explains_waiting_where_it_exceeds_half_of_what_it_must_in_most_steps() -> None:
     """Of 100 ns of waiting 60 in the median step, and 30 in seven of ten."""
     for least, explains in ((30, True), (29, False)):
-        assert _in_most([60] * 6 + [least] + [0] * 3, 100) is explains
-    assert not _in_most([59] * 10, 100)
+        assert in_most_steps([60] * 6 + [least] + [0] * 3, 100) is explains
+    assert not in_most_steps([59] * 10, 100)
 
 
 def test_of_two_ranks_the_late_one_is_named() -> None:
@@ -434,7 +434,7 @@ def test_a_rank_that_is_late_in_one_step_alone_is_spoken_of_where_that_weighs(pa
         rank: OwnTimes(matched=True, shared=(True,) * 4, wait=(0,) * 4, transfer=(0,) * 4, time=time, lost=(0,) * 4)
         for rank, time in times.items()
     }
-    member, why = _slowest(members(did), own, (), (1, 0))
+    member, why = chosen_member(members(did), own, (), (1, 0))
     assert (member.rank.rank, "single steps" in why) == ((3, True) if pause > 4 * 500_000 else (1, False))
 
 
@@ -446,8 +446,8 @@ def test_a_capture_that_was_not_cut_into_steps_is_not_the_slowest() -> None:
     }
     every = members(did)
     uncut = replace(every[2], device=replace(every[2].device, steps=SimpleNamespace(anchor="capture")))
-    assert _slowest(every, own, (), (1, 0))[0].rank.rank == 2
-    assert _slowest((*every[:2], uncut, every[3]), own, (), (1, 0))[0].rank.rank == 1
+    assert chosen_member(every, own, (), (1, 0))[0].rank.rank == 2
+    assert chosen_member((*every[:2], uncut, every[3]), own, (), (1, 0))[0].rank.rank == 1
 
 
 @pytest.mark.parametrize(
@@ -516,8 +516,8 @@ def test_of_those_who_wait_for_a_straggler_the_one_that_waits_most_counts() -> N
     ]
     jobs = members(did)
     split = [split_exchanges(group) for group in match(jobs, None)[0]]
-    assert _waited_for_alone(_arrivals(split), {1}) == 2 * 20 * 300_000
-    assert _waited_for_alone(_arrivals(split), {1, 3}) == 20 * 300_000  # whoever is late with it waits for nobody
+    assert waited_for_alone(arrivals_of(split), {1}) == 2 * 20 * 300_000
+    assert waited_for_alone(arrivals_of(split), {1, 3}) == 20 * 300_000  # whoever is late with it waits for nobody
 
 
 def test_of_the_experts_exchanges_that_share_grows_with_the_busiest_rank_s_work_that_other_places_show() -> None:
@@ -526,12 +526,12 @@ def test_of_the_experts_exchanges_that_share_grows_with_the_busiest_rank_s_work_
     uneven = pl.DataFrame({"longest": [150] * 4, "mean": [100.0] * 4, "transfer": [60] * 4})
     wider = even.with_columns(transfer=9 * pl.col("transfer"))
     every = {(0, 1): even, (2, 3): uneven, (4, 5, 6): wider}
-    told = _following(every)
+    told = followed_shares(every)
     assert told[2, 3] == pytest.approx(0.5)
     assert told[0, 1] == pytest.approx(0.4)
     assert told[4, 5, 6] == 1, "nothing differs among groups as large"
-    assert _following({(2, 3): uneven}) == {(2, 3): 1}
-    assert _following({(0, 1): even.with_columns(uneven["transfer"]), (2, 3): uneven})[2, 3] == 0
+    assert followed_shares({(2, 3): uneven}) == {(2, 3): 1}
+    assert followed_shares({(0, 1): even.with_columns(uneven["transfer"]), (2, 3): uneven})[2, 3] == 0
 
 
 def test_waiting_is_by_the_steps_that_captures_of_its_exchanges_have_in_common() -> None:
@@ -544,7 +544,7 @@ def test_waiting_is_by_the_steps_that_captures_of_its_exchanges_have_in_common()
     lanes = ({every: waiting}, {every: late, pair: beside}, {every: waiting}, {pair: beside})
     jobs = members([Did(rank=rank, lanes=own, steps=4) for rank, own in enumerate(lanes)])
     split = [split_exchanges(group) for group in match(jobs, None)[0]]
-    assert _waited_for_alone(_arrivals(split), {1}) == 10 * 300_000
+    assert waited_for_alone(arrivals_of(split), {1}) == 10 * 300_000
 
 
 def in_turn(longest: Sequence[int], *, bucket: str = "vision_encoder") -> list[Did]:

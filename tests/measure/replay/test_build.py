@@ -6,10 +6,10 @@ from diagnose.knowledge.load import load_knowledge
 from diagnose.load.conform import typed
 from diagnose.load.readers import load
 from diagnose.measure.capture import measure
-from diagnose.measure.replay.build import _replayed
+from diagnose.measure.replay.build import replayed_nodes
 from diagnose.measure.replay.graph import EDGES, NODES, STEPS, Graph
 from diagnose.measure.replay.path import replay, step_times
-from diagnose.measure.replay.threads import _in_turn
+from diagnose.measure.replay.threads import in_turn
 from diagnose.model.trace import Device
 from tests.builders import simulated
 from tests.builders.cases import for_each
@@ -90,7 +90,7 @@ def test_replay_of_a_small_graph(items: list[Item], gone: pl.Expr, expected: lis
     ([(1, 5), (1, 0)], False),
 )
 def test_calls_are_in_turn_where_one_thread_makes_one_after_the_other(calls: list[tuple[int, int]], expected: bool) -> None:
-    assert _in_turn(pl.DataFrame(calls, schema=["thread", "start"], orient="row")) is expected
+    assert in_turn(pl.DataFrame(calls, schema=["thread", "start"], orient="row")) is expected
 
 
 def test_a_thread_that_takes_over_moves_with_the_one_before_it() -> None:
@@ -218,5 +218,5 @@ def test_operations_have_the_traits_that_facts_count() -> None:
 def test_what_a_graph_launched_after_its_first_node_is_replayed() -> None:
     nodes, launches = [None, 1, 2, 3, None, 1, 2, 1], [5, 7, 7, 7, 8, 9, 9, None]
     work = pl.DataFrame({"graph_node": nodes, "correlation": launches}, schema={"graph_node": pl.Int64, "correlation": pl.Int64})
-    assert _replayed(work).to_list() == [False, False, True, True, False, False, True, True]
-    assert _replayed(work.with_columns(pl.lit(None, dtype=pl.Int64).alias("graph_node"))).to_list() == [False] * 8
+    assert replayed_nodes(work).to_list() == [False, False, True, True, False, False, True, True]
+    assert replayed_nodes(work.with_columns(pl.lit(None, dtype=pl.Int64).alias("graph_node"))).to_list() == [False] * 8

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from diagnose.document.device import StepSplit
 from diagnose.reason.compare.delta import SplitRun
-from diagnose.reason.compare.noise import Decision, _astray
+from diagnose.reason.compare.noise import Decision, distance_astray
 from diagnose.reason.compare.outcome import held_in_long_steps
 from diagnose.reason.compare.patterns import Held, long_steps, patterns, what_long_steps_hold
 from tests.builders.cases import for_each
@@ -198,7 +198,7 @@ def test_spikes_do_not_blind_it() -> None:
     ((100.0,), 0.0),
 )
 def test_a_median_lies_astray_where_no_step_is_as_near_as_steps_scatter(run: tuple[float, ...], astray: float) -> None:
-    assert (_astray(run, 1.0), _astray(run, 0.0)) == (astray, 0.0)
+    assert (distance_astray(run, 1.0), distance_astray(run, 0.0)) == (astray, 0.0)
 
 
 def test_steps_of_two_lengths_widen_the_interval() -> None:

@@ -9,7 +9,7 @@ from diagnose.document.comparison import Category, EnvironmentChange, KernelChan
 from diagnose.document.diagnosis import Fact
 from diagnose.model.vocabulary import CommKind
 from diagnose.reason.compare.causes import Changes, causes
-from diagnose.reason.compare.outcome import _exchange, _overlap, _without_unit, besides, metric_title
+from diagnose.reason.compare.outcome import besides, metric_title, moved_exchange, why_exposed, without_unit
 from diagnose.render.reports.comparison import story
 from tests.builders.cases import for_each
 from tests.builders.compared import document
@@ -39,7 +39,7 @@ def test_the_exchange_that_holds_half_of_what_moved_is_named(
     grew: tuple[int, int], others: tuple[OverlapChange, ...], named: CommKind | None
 ) -> None:
     row = Category(category="transport", base_ns=500, new_ns=500 + grew[0], delta_ns=grew[0], moved=True)
-    found = _exchange(row, (exchange("expert", grew[1]), *others))
+    found = moved_exchange(row, (exchange("expert", grew[1]), *others))
     assert (None if found is None else found.kind) == named
 
 
@@ -58,7 +58,7 @@ def test_an_exchange_that_takes_longer_beside_as_much_compute_has_lost_no_overla
         base_overlap=1 - exposed[0] / busy[0], new_overlap=1 - exposed[1] / busy[1], lost_ns=None,
     )  # fmt: skip
     moved = exposed[1] - exposed[0]
-    assert because in _overlap(
+    assert because in why_exposed(
         Category(category="transport", base_ns=exposed[0], new_ns=exposed[1], delta_ns=moved, moved=True), one, RULES.words
     )
 
@@ -78,7 +78,7 @@ def test_an_exchange_that_runs_more_often_is_not_said_to_run_longer(
         kind="expert", backend="nccl", base_busy_ns=busy[0], new_busy_ns=busy[1], base_exposed_ns=busy[0], new_exposed_ns=busy[1],
         base_overlap=0.0, new_overlap=0.0, lost_ns=None, base_count=counts[0], new_count=counts[1],
     )  # fmt: skip
-    assert because in _overlap(
+    assert because in why_exposed(
         Category(category="transport", base_ns=busy[0], new_ns=busy[1], delta_ns=busy[1] - busy[0], moved=True), one, RULES.words
     )
 
@@ -105,7 +105,7 @@ def test_a_metric_is_the_subject_of_its_sentences(metric: str, title: str) -> No
     ("1.0 %", "2", "1.0 %"),
 )
 def test_a_unit_that_both_figures_have_is_said_once(first: str, second: str, shown: str) -> None:
-    assert _without_unit(first, second) == shown
+    assert without_unit(first, second) == shown
 
 
 def test_what_differs_besides_the_code_is_told_with_the_device_first() -> None:
