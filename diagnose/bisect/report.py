@@ -51,20 +51,9 @@ OriginOf = Callable[[Entry], Origin]
 # --- the document -----------------------------------------------------------------------------------------------------
 
 
-def report(
-    header: Header,
-    criteria: Criteria,
-    lines: Sequence[Line],
-    state: State,
-    answer: Answer,
-    *,
-    documents: Path,
-    origin: OriginOf,
-    tool: Tool,
-    rules: ComparisonRules,
-) -> Bisection:
-    """The document. `documents`: the folder of saved diagnoses; `origin` tells where a commit comes from."""
-    builder = CulpritBuilder(header=header, lines=lines, state=state, documents=documents, origin=origin, rules=rules)
+def report(builder: CulpritBuilder, criteria: Criteria, answer: Answer, tool: Tool) -> Bisection:
+    """The document of the search whose culprits `builder` makes."""
+    header, lines, state = builder.header, builder.lines, builder.state
     result = result_of(state, answer)
     culprits = builder.culprits(answer.found) if result != "cannot_tell" else ()
     good, bad = (median_of(state, place) for place in (0, state.last))
@@ -181,7 +170,10 @@ def _standing(state: State, answer: Answer, place: int) -> CandidateState:
 
 
 class CulpritBuilder(Struct, frozen=True, kw_only=True):
-    """Makes culprits, and collects in `notes` what has to be said about them."""
+    """Makes culprits of a search, and collects in `notes` what has to be said about them.
+
+    `documents`: the folder of saved diagnoses; `origin` tells where a commit comes from.
+    """
 
     header: Header
     lines: Sequence[Line]

@@ -326,9 +326,10 @@ def document(folder: SearchFolder, kept: Log, criteria: Criteria, answer: Answer
     tool = Tool(name="diagnose", version=__version__, rules_sha256="" if first is None else first.tool.rules_sha256)
     work = Path(kept.header.work)
     origin = partial(_commit, work) if kept.header.experiment.mode == "commits" else lambda _: Origin()
-    return report.report(
-        kept.header, criteria, kept.lines, state, answer, documents=folder.documents, origin=origin, tool=tool, rules=rules
+    builder = report.CulpritBuilder(
+        header=kept.header, lines=kept.lines, state=state, documents=folder.documents, origin=origin, rules=rules
     )
+    return report.report(builder, criteria, answer, tool)
 
 
 def _commit(work: Path, entry: Entry) -> Origin:
