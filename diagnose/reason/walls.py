@@ -242,7 +242,8 @@ def cause_of(rule: Rule, context: Context) -> CauseSpec | None:
 def _cause(named: _Named, findings: Sequence[Finding], context: Context) -> Cause | None:
     """The finding that explains most of the target wall's bound; a failure that outranks every wall before all.
 
-    Of bounds that are a tie the claim that rests on most is named: what ranks were measured to wait before what one of them lets infer.
+    Of bounds that are a tie what holds the other ranks up, too, is named before what was seen on one of them, then the claim that rests on
+    most.
     What costs the others more than all of this rank's target, or where none of its walls reaches the target's share costs them that much,
     is the cause: a rank that is late waits for nobody.
     """
@@ -266,7 +267,9 @@ def _cause(named: _Named, findings: Sequence[Finding], context: Context) -> Caus
         return None
     most = max((item[0].outranks, item[1].bound_ns or 0) for item in found)
     alike = [item for item in found if item[0].outranks == most[0] and (item[1].bound_ns or 0) >= most[1] - walls.tie_share * length]
-    spec, first = max(alike, key=lambda item: (-_STATUS_ORDER.index(item[1].status), item[1].bound_ns or 0))
+    spec, first = max(
+        alike, key=lambda item: (item[0].of not in {None, item[1].wall}, -_STATUS_ORDER.index(item[1].status), item[1].bound_ns or 0)
+    )
     share = _share(first.bound_ns, context.values.get("step_ns"))
     values = {**context.values, "bound_ns": first.bound_ns, "bound_share": share, "speedup_ceiling": first.speedup_ceiling}
     return Cause(finding=first.id, sentence=templates.fill(spec.say, values), headline=spec.headline)

@@ -244,6 +244,23 @@ LOADER = {
         "host-straggler-slow-host",
         "Rank 2 is the straggler because its CPU",
     ),
+    (  # of a tie what the other ranks wait for is the cause, not what is seen on this rank alone
+        {
+            **LATE,
+            "straggler_wait_ns": 12_000_000,
+            "straggler_saves_ns": 12_000_000,
+            "straggler_wait_share": 0.12,
+            "straggler_saves_share": 0.12,
+            "straggler_cause": "slow_host",
+            "straggler_launch_ratio": 2.4,
+            "transport_blocking_ns": 0,
+            "launch_starved_ns": 20_000_000,
+            "host_sync_ns": 1_000_000,
+            "sync_restart_ns": 12_000_000,
+        },
+        "host-straggler-slow-cpu",
+        "Rank 2 is the straggler because its CPU is slow all over",
+    ),
     ({"launch_starved_ns": 20_000_000, "host_gap_excess_ns": 12_000_000}, "host-long-gaps", "A few long CPU stalls between launches"),
     ({"launch_starved_ns": 30_000_000, "host_gap_excess_ns": 12_000_000}, None, "Compute takes"),
 )

@@ -73,6 +73,12 @@ class Background(Struct, frozen=True, kw_only=True, dict=True):
         return self.own[place].transfer_ns if self.transfers is None else self.transfers[place]
 
     @cached_property
+    def launchless(self) -> frozenset[int]:
+        """Places of those whose captures lost their launches while most others have theirs: what held them up is not known."""
+        without = frozenset(member.place for member in self.members if not member.launches)
+        return without if 2 * len(without) < len(self.members) else frozenset()
+
+    @cached_property
     def _stages(self) -> Mapping[int, int | None]:
         """By place, a member's stage; empty where the schedule is not known."""
         return {} if self.schedule is None else {member.place: self.schedule.of.get(member.rank.rank) for member in self.members}
@@ -184,13 +190,14 @@ def _late(blame: _Blame, arrivals: Arrivals, known: Background) -> Iterator[Late
     if not total or not step:
         return
     culprit = max(blame.behind, key=lambda place: (blame.behind[place], -place))
-    others = [one for one in blame.members if one.place != culprit]
-    if blame.behind[culprit] < MOSTLY * total:
+    others, wait = [one for one in blame.members if one.place != culprit], blame.behind[culprit]
+    if wait < MOSTLY * total:
         yield from _in_turn(blame, blame.members, total, known)
     elif (
-        blame.behind[culprit] >= WORTH * step
-        and _slower(known, culprit, others, blame.behind[culprit])
-        and _held_up_unseen(known, culprit, others) < OWN * blame.behind[culprit]
+        wait >= WORTH * step
+        and culprit not in known.launchless
+        and _slower(known, culprit, others, wait)
+        and (_slow_itself(known, culprit) >= OWN * wait or _held_up_unseen(known, culprit, others) < OWN * wait)
     ):
         yield (named := _straggler(blame, culprit, total, arrivals, known))
         yield from _in_turn(blame, others, total - named.wait_ns, known, shown=True)
@@ -233,9 +240,19 @@ def _straggler(blame: _Blame, culprit: int, total: int, arrivals: Arrivals, know
         evidence=f"Rank {member.rank.rank} comes last in {often}, and {much}{also}; {words}.",
         status="inferred",
         alike=tuple(one.rank.rank for one in alike),
-        saves_ns=min(wait, waited * (like - len(late_ones)) // like) if cause in EVENED else None,
+        saves_ns=min(wait, waited * (like - len(late_ones)) // like) if cause in EVENED else _beyond_captured(culprit, wait, known),
         launch_ratio=_launch_ratio(member, [one for one in others if one.place not in late_ones]),
     )
+
+
+def _beyond_captured(culprit: int, wait: int, known: Background) -> int | None:
+    """What a slow device may cost beyond what captured ranks wait for it: all that its kernels take longer (ns per step).
+
+    Where its other groups were captured in part, ranks of which nothing is known wait for it too, and those that were captured wait for
+    these. None where all ranks were captured, or where the waiting that is known is no less.
+    """
+    longer = _slow_itself(known, culprit)
+    return None if known.transfers is None or longer <= wait else longer
 
 
 def _slow_cpus(members: Sequence[Member]) -> set[int]:
@@ -485,13 +502,21 @@ def _of_its_stage(entry: Late, entries: Sequence[Late], known: Background) -> La
     cured = {rank: ns - cures.get(rank, 0) for rank, ns in own.items()}
     late_ones = {rank for one in entries if one.rank is not None for rank in (one.rank, *one.alike)}
     if known.schedule is None:
-        step = median_low([member.median.window_ns for member in known.members])
-        left = max((own[rank] for rank in late_ones - cures.keys()), default=0)
-        cost = entry.wait_ns if entry.saves_ns is None else entry.saves_ns
-        return structs.replace(entry, saves_ns=max(0, step - left)) if step - left < cost else entry
+        cost, left = entry.wait_ns if entry.saves_ns is None else entry.saves_ns, _left_by(entry.rank, late_ones - cures.keys(), known)
+        return entry if left is None or left >= cost else structs.replace(entry, saves_ns=left)
     now = known.schedule.paces(own, late_ones)
     saves = None if known.schedule.contradicted(now) else known.schedule.saves(now, known.schedule.paces(cured, late_ones))
     return entry if saves is None else structs.replace(entry, saves_ns=min(saves, sum(cures.values())))
+
+
+def _left_by(rank: int, others: Collection[int], known: Background) -> int | None:
+    """How much longer a rank's step is than the own time of those that are late by another cause (ns), in all shared steps together.
+
+    Means on both sides, as steps differ; None without such others.
+    """
+    longest = max((known.own[member.place].mean_ns for member in known.members if member.rank.rank in others), default=None)
+    step = next(known.own[member.place].step_mean_ns for member in known.members if member.rank.rank == rank)
+    return None if longest is None else max(0, step - longest)
 
 
 def _cure(entry: Late, rank: int, known: Background) -> int:
@@ -523,6 +548,12 @@ def _slower(known: Background, culprit: int, others: Sequence[Member], wait: int
     above = _over(mine.in_shared(mine.time), [one.in_shared(one.time) for one in likes])
     less = [-ns for ns in _over(mine.in_shared(mine.lost), [one.in_shared(one.lost) for one in likes])]
     return any(in_most_steps(excess, wait) for excess in (above, less))
+
+
+def _slow_itself(known: Background, place: int) -> int:
+    """What a rank's device, being slow, takes longer for its work, ns per step; 0 of one that is not: that is no waiting for anybody."""
+    slowness = known.slow.get(place)
+    return 0 if slowness is None else slowness.longer_ns(known.members[place].median.compute_busy_ns)
 
 
 def _held_up_unseen(known: Background, culprit: int, others: Sequence[Member]) -> int:

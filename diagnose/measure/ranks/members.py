@@ -73,6 +73,11 @@ class Member(Struct, frozen=True, kw_only=True, dict=True):
     def _paces(self) -> Mapping[int, float]:
         return dict(self.device.counts.select("index", "pace").drop_nulls().iter_rows())
 
+    @property
+    def launches(self) -> bool:
+        """Whether the launches of its operations were recorded: without them nothing tells what held its compute up."""
+        return bool(self.device.counts["launch_calls_per_step"].sum())
+
     @cached_property
     def launch_gap_ns(self) -> int | None:
         """What its CPU usually takes from one launching call to the next (median over the steps); None where too few are known."""

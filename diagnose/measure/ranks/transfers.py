@@ -204,6 +204,12 @@ class OwnTimes(Struct, frozen=True, kw_only=True):
         return sum(told) // len(told) if told else 0
 
     @property
+    def step_mean_ns(self) -> int:
+        """Length of a step, waiting for others with it, the mean."""
+        lost = self.in_shared(self.lost)
+        return self.mean_ns + (sum(lost) // len(lost) if lost else 0)
+
+    @property
     def wait_ns(self) -> int:
         """Waiting per step."""
         return integer_median(self.in_shared(self.wait))

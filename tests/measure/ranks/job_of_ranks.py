@@ -50,6 +50,7 @@ class Did:
     in_steps: Sequence[Mapping[str, int]] = ()  # compute by bucket, of each step
     shapes: Sequence[tuple[str, str, int]] = ()  # name, bucket, median ns
     launch_gap_ns: int | None = None  # CPU time from one launch to the next
+    launched: int = 100  # launching calls per step that were recorded
     paces: Sequence[float] = ()  # of each step: how many times as long as usual kernels take
 
 
@@ -133,8 +134,7 @@ def _listed(did: Did) -> SimpleNamespace:
 
 def _counts(did: Did) -> pl.DataFrame:
     """The figures of each step that only facts use: those that comparisons of ranks read."""
-    schema = {"index": pl.Int64, "pace": pl.Float64, "launch_gap_median_ns": pl.Int64}
-    paces = did.paces or [None] * (0 if did.launch_gap_ns is None else did.steps)
-    return pl.DataFrame(
-        {"index": range(len(paces)), "pace": paces, "launch_gap_median_ns": [did.launch_gap_ns] * len(paces)}, schema=schema
-    )
+    schema = {"index": pl.Int64, "pace": pl.Float64, "launch_gap_median_ns": pl.Int64, "launch_calls_per_step": pl.Int64}
+    paces = did.paces or [None] * did.steps
+    each = {"launch_gap_median_ns": did.launch_gap_ns, "launch_calls_per_step": did.launched}
+    return pl.DataFrame({"index": range(len(paces)), "pace": paces, **{name: [ns] * len(paces) for name, ns in each.items()}}, schema=schema)

@@ -259,6 +259,28 @@ def test_a_rank_that_communication_with_ranks_not_captured_holds_up_is_no_stragg
     assert found.rank == 3
 
 
+def test_a_rank_whose_launches_were_lost_is_no_straggler() -> None:
+    """What held it up is not known, so that it seems to wait for nobody; where no capture has launches nothing tells it from the others."""
+    assert judged(four(3, blocked_ns=blocked, launched=lambda is_late: 0 if is_late else 100)) == ()
+    (found,) = judged(four(3, blocked_ns=blocked, launched=lambda _: 0))
+    assert found.rank == 3
+
+
+def test_a_slow_device_is_named_though_ranks_that_were_not_captured_hold_it_up() -> None:
+    """Its kernels are measured slow, which is no waiting for anybody; it may cost what they take longer, not only what is seen of it."""
+
+    def slow(blocked_ns: Callable[[bool], int]) -> list[Did]:
+        did = four(3, blocked_ns=blocked_ns, compute_ns=lambda is_late: 39_000_000 if is_late else 30_000_000)
+        return [replace(one, shapes=[("gemm", "dense_gemm", 130 if one.rank == 3 else 100)]) for one in did]
+
+    in_part = dict.fromkeys(range(4), 0)
+    (found,) = judged(slow(lambda _: 9_000_000), transfers=in_part)
+    assert (found.rank, found.cause, found.saves_ns) == (3, "slow_gpu", 9_000_000)
+    assert found.wait_ns < 9_000_000
+    (found,) = judged(slow(blocked))
+    assert (found.rank, found.saves_ns) == (3, None)
+
+
 @pytest.mark.parametrize(("size", "unknown", "whole"), [(4, False, True), (8, True, False), (None, False, False), (None, True, True)])
 def test_a_transfer_of_which_members_were_not_captured_may_be_waiting_for_them(size: int | None, unknown: bool, whole: bool) -> None:
     every = members([Did(rank=rank, lanes={lane(communicator=1, size=size): rows(20, 0, 3)}) for rank in range(4)])
