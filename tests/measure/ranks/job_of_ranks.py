@@ -137,4 +137,6 @@ def _counts(did: Did) -> pl.DataFrame:
     schema = {"index": pl.Int64, "pace": pl.Float64, "launch_gap_median_ns": pl.Int64, "launch_calls_per_step": pl.Int64}
     paces = did.paces or [None] * did.steps
     each = {"launch_gap_median_ns": did.launch_gap_ns, "launch_calls_per_step": did.launched}
-    return pl.DataFrame({"index": range(len(paces)), "pace": paces, **{name: [ns] * len(paces) for name, ns in each.items()}}, schema=schema)
+    return pl.DataFrame(
+        {"index": range(len(paces)), "pace": paces, **{name: [ns] * len(paces) for name, ns in each.items()}}, schema=schema
+    )
