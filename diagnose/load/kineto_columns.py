@@ -581,12 +581,12 @@ def _names_a_pause(frame: Event | ExactEvent) -> bool:
     return lasts and frame.name is not None and not frame.name.startswith("<built-in")
 
 
-def payload(a: Args) -> Payload:
+def payload(args: Args) -> Payload:
     """The description of a collective, in the order of PAYLOAD_COLUMNS; an unsigned communicator id is wrapped to 64 signed bits."""
-    communicator = integer(a.communicator, bits=64)
-    peer = {"send": a.target_rank, "recv": a.source_rank}.get((a.collective or "").lower())
-    sizes = [integer(size) for size in (a.group_size, a.elements_in, a.elements_out, peer)]
-    return (a.collective, a.group, a.group_name, sizes[0], communicator, a.dtype, sizes[1], sizes[2], sizes[3], a.members)
+    communicator = integer(args.communicator, bits=64)
+    peer = {"send": args.target_rank, "recv": args.source_rank}.get((args.collective or "").lower())
+    sizes = [integer(size) for size in (args.group_size, args.elements_in, args.elements_out, peer)]
+    return (args.collective, args.group, args.group_name, sizes[0], communicator, args.dtype, sizes[1], sizes[2], sizes[3], args.members)
 
 
 def sync_kind(text: object) -> str | None:

@@ -228,9 +228,9 @@ def _behind(layers: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _whole(n: pl.Series, layers: int) -> bool:
-    """Whether most passes hold so many layers, or a multiple of it."""
-    return int((n % layers == 0).sum()) * 2 > len(n)
+def _whole(counts: pl.Series, layers: int) -> bool:
+    """Whether most passes, by their `counts` of layers, hold so many, or a multiple of it."""
+    return int((counts % layers == 0).sum()) * 2 > len(counts)
 
 
 def _spans(rows: pl.DataFrame, layers: pl.DataFrame, behind: pl.DataFrame) -> list[tuple[int, int]]:
