@@ -15,6 +15,7 @@ from diagnose.knowledge.forecast import Report
 from diagnose.knowledge.load import Knowledge
 from diagnose.measure.buckets.classify import classify
 from diagnose.measure.budget import check_split
+from diagnose.measure.clocks import on_host_clock
 from diagnose.measure.device import DeviceMeasure, DeviceWork, check_identities, device_work, measure_device
 from diagnose.measure.facts import trace_facts
 from diagnose.measure.host import attribute, kept_ranges
@@ -86,6 +87,7 @@ def measure(
     of all kept steps or (`most`) of as many as a report replays.
     """
     launches = attribute(trace)
+    trace = on_host_clock(trace, launches)
     classified = classify(trace, launches, knowledge.taxonomy, absent)
     ledger = trace.ledger.note("no_launch", "ops", launches.frame["issued"].null_count())
     ledger = ledger.note("duplicate_launch", "calls", launches.duplicates)

@@ -124,6 +124,14 @@ CODES: dict[str, Code] = {
             "Calls for copies, none of which the capture holds. Waiting for copies is not known, nor what memory holds up; export with all "
             "tables."
         ),
+        moved_clock=(
+            "Device operations whose times contradict the host's: they start before the calls that launch them, or end after the CPU had "
+            "waited for them. All of that device's were moved by the least that ends the contradiction; durations are unaffected."
+        ),
+        clocks_disagree=(
+            "Device operations of which some start before their launch and others end after the CPU had waited for them: no one shift "
+            "mends that. They are left as they are; what is said of waiting for the CPU may be wrong. Capture again, for a shorter time."
+        ),
         duplicate_launch="API calls that share process and correlation id with another. The one that ends last counts as the launch.",
         profiler_warning="Warnings that the profiler itself recorded while capturing. --section capture shows its words.",
     ),

@@ -1,0 +1,99 @@
+"""A device's clock that is off by a constant is told by what can't be, and put right; nothing else moves a time."""
+
+import polars as pl
+import pytest
+
+from diagnose.knowledge.load import Knowledge
+from diagnose.load.readers import load
+from diagnose.measure.capture import measure
+from diagnose.measure.clocks import TOLERATED_NS, Contradictions, contradictions
+from diagnose.measure.device import DeviceMeasure
+from diagnose.model.trace import Trace
+from fixtures.sample import NSYS, TORCH, unpack
+from tests.builders.cases import for_each
+from tests.builders.records import replace
+
+NEAR_NS = 15_000  # a launch takes some µs before its kernel begins, and a wait some to return: so much of a shift contradicts nothing
+
+
+@pytest.fixture(scope="module")
+def demos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trace]:
+    """The demo's capture by both profilers."""
+    paths = {name: tmp_path_factory.mktemp("demo") / name.removesuffix(".gz") for name in (NSYS, TORCH)}
+    for name, path in paths.items():
+        unpack(name, path)
+    return {name: load(path) for name, path in paths.items()}
+
+
+def off(trace: Trace, by: int) -> Trace:
+    """All device operations later by so much (ns)."""
+    return replace(trace, ops=trace.ops.with_columns(pl.col("start", "end") + by))
+
+
+def entries(trace: Trace, knowledge: Knowledge) -> tuple[dict[str, str], DeviceMeasure]:
+    measured = measure(trace, knowledge)
+    return {entry.code: entry.detail for entry in measured.ledger.entries}, measured.devices[0]
+
+
+@for_each("name, by", (TORCH, -300_000), (NSYS, -300_000), (NSYS, 800_000))
+def test_a_clock_that_is_off_leaves_the_stalls_as_they_are(name: str, by: int, demos: dict[str, Trace], knowledge: Knowledge) -> None:
+    trace = demos[name]
+    said, plain = entries(trace, knowledge)
+    assert "moved_clock" not in said
+    told, found = entries(off(trace, by), knowledge)
+    assert ("later" if by < 0 else "earlier") in told["moved_clock"]
+    for cause in ("launch_starved_ns", "blocking_ns"):
+        was, now = (one.budget.per_step[cause].sum() for one in (plain, found))
+        assert now == pytest.approx(was, rel=0.02, abs=NEAR_NS * plain.steps.frame.height), cause
+
+
+def test_what_a_real_clock_does_moves_nothing(demos: dict[str, Trace], knowledge: Knowledge) -> None:
+    said, _ = entries(off(demos[NSYS], -TOLERATED_NS // 2), knowledge)
+    assert "moved_clock" not in said
+
+
+WORK: dict[str, object] = {"stream": 7, "kind": "kernel", "copy_kind": None, "pinned": None}
+SCHEMA = {
+    "start": pl.Int64, "end": pl.Int64, "stream": pl.Int64, "kind": pl.String, "copy_kind": pl.String, "pinned": pl.Boolean,
+    "call_start": pl.Int64, "issued": pl.Int64,
+}  # fmt: skip
+WAITS = {"stream": pl.Int64, "begin": pl.Int64, "returned": pl.Int64}
+
+
+def device(early: int, late: int, rows: int = 10, stray: int = 0, row: dict[str, object] = WORK) -> Contradictions:
+    """Of ten launches 1 ms apart with a wait after each: kernels begin `early` ns before the call, and end `late` ns after the wait."""
+    work, waits = [], []
+    for n in range(rows):
+        at, before = n * 10**6, stray if n == 0 else 0
+        work.append({**row, "call_start": at, "issued": at + 10, "start": at - early - before, "end": at + 500_000 + late})
+        waits.append({"stream": 7, "begin": at + 20, "returned": at + 500_000})
+    return contradictions(pl.DataFrame(work, schema=SCHEMA), pl.DataFrame(waits, schema=WAITS))
+
+
+def test_what_contradicts_is_measured_either_way() -> None:
+    assert device(0, 0) == Contradictions()
+    assert device(90_000, -90_000) == Contradictions(early_ns=90_000)
+    assert device(-90_000, 90_000) == Contradictions(late_ns=90_000)
+    assert [one.correction_ns for one in (device(90_000, 0), device(0, 90_000), device(90_000, 90_000))] == [90_000, -90_000, 0]
+
+
+def test_a_few_rows_prove_nothing() -> None:
+    assert device(0, 0, stray=10**9) == Contradictions()
+    assert device(90_000, 90_000, rows=2) == Contradictions()
+    assert device(90_000, 0, stray=10**9).early_ns == 90_000
+
+
+def test_a_copy_to_pageable_memory_is_a_wait_of_its_own() -> None:
+    """cudaMemcpyAsync returns once such a copy is done (CUDA Runtime API, API synchronization behavior)."""
+    copy = {**WORK, "kind": "memcpy", "copy_kind": "d2h", "stream": 9}
+    assert device(0, 50_000, row={**copy, "pinned": False}).late_ns == 549_990
+    assert device(0, 50_000, row={**copy, "pinned": True}) == Contradictions()
+
+
+def test_clocks_that_no_shift_puts_right_are_said(demos: dict[str, Trace], knowledge: Knowledge) -> None:
+    trace = demos[NSYS]
+    half = int(trace.ops["start"].median() or 0)  # type: ignore[arg-type]
+    drifted = pl.when(pl.col("start") < half).then(pl.col("start", "end") - 300_000).otherwise(pl.col("start", "end") + 300_000)
+    said, _ = entries(replace(trace, ops=trace.ops.with_columns(drifted)), knowledge)
+    assert "clocks_disagree" in said
+    assert "moved_clock" not in said
