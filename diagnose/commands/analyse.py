@@ -43,7 +43,7 @@ class AnalysedJob(JobFile):
         "--config",
         panel=USUAL,
         type=PATH,
-        help="Job file: Megatron-Bridge dump, Megatron-LM arguments, launch script, torchtitan, verl, NeMo RL, DeepSpeed or Hugging Face, plain job.yaml.",
+        help="Job file: Megatron-Bridge dump, Megatron-LM arguments, launch script, torchtitan, verl, NeMo RL, VeOmni, DeepSpeed or Hugging Face, plain job.yaml.",
     )
     overrides: tuple[str, ...] = set_option("the job file, as Hydra writes it")
     no_config: bool = option("--no-config", is_flag=True, help="Leave a job file that lies beside the trace alone.")

@@ -1,6 +1,6 @@
 """Makes `assertions.tsv`: where the words by which a check says that a job fails stand in the frameworks' sources.
 
-    python -m tests.job.make_assertion_table MEGATRON_LM MEGATRON_BRIDGE TRANSFORMER_ENGINE TORCHTITAN
+    python -m tests.job.make_assertion_table MEGATRON_LM MEGATRON_BRIDGE TRANSFORMER_ENGINE TORCHTITAN VEOMNI
 
 Bare or plain clones with their history.
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from diagnose.knowledge.load import load_rulebook
 
 TABLE = Path(__file__).parent / "assertions.tsv"
-REPOSITORIES = ("Megatron-LM", "Megatron-Bridge", "TransformerEngine", "torchtitan")
+REPOSITORIES = ("Megatron-LM", "Megatron-Bridge", "TransformerEngine", "torchtitan", "VeOmni")
 
 
 def asserted() -> Iterator[tuple[str, str, str, str, str]]:

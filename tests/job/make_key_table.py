@@ -1,7 +1,7 @@
 """Makes `keys.tsv`: where each key and flag that the rules read or write stands in its framework's sources.
 
     python -m tests.job.make_key_table MEGATRON_LM MEGATRON_BRIDGE TORCHTITAN \\
-        DEEPSPEED GPT_NEOX ACCELERATE TRANSFORMERS TRL LLAMA_FACTORY AXOLOTL MS_SWIFT VERL VERL NEMO_RL
+        DEEPSPEED GPT_NEOX ACCELERATE TRANSFORMERS TRL LLAMA_FACTORY AXOLOTL MS_SWIFT VERL VERL NEMO_RL VEOMNI
 
 Bare or plain clones, the first three with their history; of Transformers a wheel.
 
@@ -81,6 +81,7 @@ _PLAIN: Mapping[str, tuple[tuple[str, ...], ...]] = {  # what is looked through 
     "verl-fsdp": (("verl/workers/config",),),
     "verl-sft": (("verl/workers/config", "verl/trainer"),),
     "nemo-rl": (("nemo_rl/models/policy",),),
+    "veomni": (("veomni/arguments",),),
 }
 _SECTIONS: Mapping[
     str, tuple[str, ...]

@@ -25,7 +25,7 @@ TOOL = Tool(name="diagnose", version="0", rules_sha256=BOOK.sha256)
     ("max_duration: 10ba\ntrain_loader:\n  name: text\nmodel:\n  name: mpt_causal_lm\n", "LLM Foundry"),
     ("parallelism:\n  dp: 2\n  tp: 2\n  pp: 1\nmodel:\n  dtype: bfloat16\noptimizer:\n  clip_grad: 1.0\n", "nanotron"),
     ("distributed:\n  fsdp_type: full_shard\nmodel:\n  dim: 1024\ncheckpoint:\n  dump: {every: 1}\n", "lingua"),
-    ("train:\n  accelerator:\n    ep_size: 8\n  global_batch_size: 32\nmodel:\n  model_path: x\n", "VeOmni"),
+    ("train:\n  ulysses_parallel_size: 2\n  global_batch_size: 32\nmodel:\n  model_path: x\n", "VeOmni"),
     ("step_scheduler:\n  global_batch_size: 32\ndistributed:\n  tp_size: 1\nmodel:\n  torch_dtype: bfloat16\n", "NeMo Automodel"),
     ('max_steps = 20\nseq_len = 4096\n[model]\nname = "x"\n[orchestrator]\nbatch_size = 32\n', "prime-rl"),
     ("base_config: base.yml\nici_fsdp_parallelism: 8\nnum_layers: 4\n", "MaxText"),

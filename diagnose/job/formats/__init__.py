@@ -19,6 +19,7 @@ from diagnose.job.formats import (
     plain,
     recipe,
     torchtitan,
+    veomni,
     verl_fsdp,
     verl_sft,
 )
@@ -28,6 +29,7 @@ READERS: Mapping[str, Reader] = {
     module.READER.name: module.READER
     for module in (
         torchtitan,
+        veomni,
         verl_fsdp,
         verl_sft,
         nemo_rl,
