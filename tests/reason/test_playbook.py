@@ -364,6 +364,13 @@ def wrong_literal(change: ChangeSpec) -> str | None:
         for section in reversed(sections):
             own = {section: own}
         text = {**OTHERS[change.framework], **own}
+    elif change.framework == "veomni":
+        text = {"train": {"init_device": "meta"}}
+        node = text
+        *sections, last = change.key.split(".")
+        for section in sections:
+            node = node.setdefault(section, {})  # type: ignore[assignment]
+        node[last] = value
     elif change.framework == "nemo-rl":
         command = f"python examples/run_grpo.py policy.dtensor_cfg.enabled=true {change.key}={json.dumps(value)}\n"
         read = parse_job(command).settings.get(change.setting)
