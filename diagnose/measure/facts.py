@@ -198,6 +198,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         **_kernels(one),
         **_memory(one, records),
         "host_pauses": _pauses(one),
+        "host_pause_most": _most_paused(one),
         "launch_starved_range": one.causes.late_range,
         "other_processes": one.others,
         "copy_d2h_rare_share": _rare_share(one.counts["copy_d2h_bytes"]),
@@ -353,10 +354,19 @@ UNEXPLAINED_NAMED = 0.05  # of the time without a known cause: a call that held 
 
 def _pauses(one: DeviceMeasure) -> str | None:
     """The calls and ranges that take most of the long pauses, with their time per step; None where none or less than half is named."""
-    named = one.causes.host.filter(pl.col("pause")).group_by("name").agg(pl.col("ns").sum()).sort("ns", "name", descending=[True, False])
-    if 2 * int(named["ns"].sum()) < int(one.counts["host_gap_excess_ns"].sum()):
-        return None
+    named = _named_pauses(one)
     return _calls_told(one, named.filter(pl.col("ns") >= PAUSE_NAMED * pl.col("ns").sum())) or None
+
+
+def _most_paused(one: DeviceMeasure) -> str | None:
+    """The call or range that takes most of the long pauses, without its time; None as for `_pauses`."""
+    return next(iter(_named_pauses(one)["name"]), None)
+
+
+def _named_pauses(one: DeviceMeasure) -> pl.DataFrame:
+    """The calls and ranges that name long pauses (name, ns of all steps), most first; none where they name less than half of them."""
+    named = one.causes.host.filter(pl.col("pause")).group_by("name").agg(pl.col("ns").sum()).sort("ns", "name", descending=[True, False])
+    return named.clear() if 2 * int(named["ns"].sum()) < int(one.counts["host_gap_excess_ns"].sum()) else named
 
 
 def _unexplained(one: DeviceMeasure) -> str | None:

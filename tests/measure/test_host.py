@@ -348,6 +348,7 @@ def test_a_long_pause_goes_by_what_covers_it(one: Scene, shares: tuple[int, int,
     found = facts_of(one)
     assert tuple(found[name] for name in SHARE) == shares
     assert found["host_pauses"] == named
+    assert found["host_pause_most"] == (named.split(" (")[0] if named else None)
     assert found["launch_starved_ns"] == found["host_work_ns"] == 8 * MS + 100_000
     assert found["sync_restart_ns"] == 0
 

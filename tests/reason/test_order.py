@@ -50,6 +50,21 @@ def test_long_stalls_where_batches_are_fetched_are_the_loader_s_first(batches: i
     assert first_fixes("host-long-gaps", **pauses)[0] == first
 
 
+@for_each("most, first", ("log_metrics", "HOST-11"), ("optimizer_step", "CPY-02"))
+def test_an_offloaded_optimizer_is_the_answer_where_most_of_the_pauses_is_its_own(most: str, first: str) -> None:
+    named: dict[str, FactValue] = {"host_pauses": "log_metrics (16 ms), optimizer_step (3 ms)", "host_pause_most": most}
+    on = job({"optimizer.optimizer_cpu_offload": True, "optimizer.optimizer_offload_fraction": 1.0})
+    assert first_fixes("host-named-pauses", on, **{**HOST, **named}, host_gap_excess_ns=19_000_000)[0] == first
+
+
+@for_each("layers, state", (4_000_000, "applicable"), (None, "unknown"), (1_000_000, "unknown"))
+def test_code_in_every_layer_is_known_to_be_the_program_s_own(layers: int | None, state: str) -> None:
+    given = facts(**HOST, host_gap_excess_ns=10_000_000, layer_pauses_ns=layers)
+    found = find(given, job=job(), rulebook=BOOK, walls=bounds(given, BOOK))[0]
+    states = {fix.id: fix.state for one in found if one.id == "host-long-gaps" for fix in one.fixes}
+    assert states["HOST-11"] == state
+
+
 @for_each("chains, first", (12_000_000, "host-launch-starved"), (40_000_000, "compute-unfused-pointwise"))
 def test_the_target_wall_goes_first_but_for_what_is_larger_than_all_of_it(chains: int, first: str) -> None:
     pieces: dict[str, FactValue] = {**HOST, "host_sync_ns": 1_500_000, "host_gap_excess_ns": 4_000_000, "host_work_ns": 14_500_000}

@@ -21,6 +21,7 @@ from diagnose.knowledge.effects import Basis, EffectSpec, Transformation
 from diagnose.knowledge.walls import WallSpec
 from diagnose.measure.replay.graph import Graph
 from diagnose.measure.replay.links import LONGEST_NS
+from diagnose.measure.waits.hold_ups import LONG_NS
 from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import OPTIMIZER
 from diagnose.reason.context import Context
@@ -265,9 +266,14 @@ def _emptied(graph: Graph, change: Change) -> tuple[Graph, pl.DataFrame]:
 
 
 def _graph(graph: Graph, change: Change, end: End) -> Graph:
-    """One launch for all operations in the scope that follow one another; a call that waits for the device begins a new graph."""
+    """One launch for all operations in the scope that follow one another; a call that waits for the device begins a new graph.
+
+    So does long work of the host, but at best: what takes a millisecond launches nothing, and whether a graph's replay leaves it out (it
+    lies inside the captured code) the trace does not tell.
+    """
     mask = selected(graph, change.select)
-    found = runs(graph, mask, _after_waits(graph)).filter(pl.len().over("run") > 1)
+    begins = _after_waits(graph) if end == "low" else _after_waits(graph) | _after_pauses(graph)
+    found = runs(graph, mask, begins).filter(pl.len().over("run") > 1)
     if found.is_empty():
         return graph
     later = numbered(graph, found.filter(pl.col("place") > 0)["node"])
@@ -307,7 +313,20 @@ def _after_waits(graph: Graph) -> pl.Series:
     """Operations whose launch is the first on its thread after a call that waited for the device: no graph spans it."""
     waiting = graph.edges.filter(pl.col("kind") == "awaited")["dst"].unique()
     of_launches = launched_for(graph)
-    calls = of_launches.filter(pl.col("node").is_in(waiting.implode()))["call"].drop_nulls()
+    return _launched_by(graph, of_launches.filter(pl.col("node").is_in(waiting.implode()))["call"].drop_nulls())
+
+
+def _after_pauses(graph: Graph) -> pl.Series:
+    """Operations whose launch is the first on its thread after other work of the host that took a pause's time (LONG_NS)."""
+    of_launches = launched_for(graph).filter(~pl.col("own"))
+    work = (
+        of_launches.with_columns(graph.nodes["duration"].gather(of_launches["node"]).alias("ns")).group_by("call").agg(pl.col("ns").sum())
+    )
+    return _launched_by(graph, work.filter(pl.col("ns") >= LONG_NS)["call"])
+
+
+def _launched_by(graph: Graph, calls: pl.Series) -> pl.Series:
+    """Which nodes are operations that these calls launch."""
     issue = graph.edges.filter(pl.col("kind") == "issue")
     return numbered(graph, issue.filter(pl.col("src").is_in(calls.implode()))["dst"])
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.reason.forecast.changes import ENDS, Change, changed, launch_limit, touches
+from diagnose.reason.forecast.changes import ENDS, Change, End, changed, launch_limit, touches
 from diagnose.reason.forecast.select import selected
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK
@@ -131,6 +131,17 @@ def test_a_graph_takes_one_launch_and_its_nodes_follow_closely() -> None:
         step_length(changed(small_graph(SHORT, WAITS), [change("graph", "role = 'compute'", host_ns=(6, 8, 20), gap_ns=(1, 1, 1))], "high"))
         == 45
     )
+
+
+@pytest.mark.parametrize(("ns", "end", "length"), [(999_999, "likely", 33), (2_000_000, "low", 33), (2_000_000, "likely", 2_000_036)])
+def test_a_graph_likely_ends_before_long_work_of_the_host(ns: int, end: End, length: int) -> None:
+    """What takes a millisecond between two launches is no launching: a replay leaves it out at best, where it lies in the captured code.
+
+    Likely call1 ends at 15, work2 at 15 + ns, call2 (of two kernels) 8 later; top_k 2 later for 4, sort 1 later for 6.
+    """
+    nodes = [(name, {**told, "duration": ns} if name == "work2" else told) for name, told in SHORT]
+    graphs = [change("graph", "role = 'compute'", host_ns=(8, 8, 8), gap_ns=(1, 1, 1))]
+    assert step_length(changed(small_graph(nodes, WAITS), graphs, end)) == length
 
 
 def test_the_launch_of_a_graph_takes_no_longer_than_the_launches_that_it_replaces() -> None:
