@@ -125,7 +125,7 @@ CODES: dict[str, Code] = {
             "tables."
         ),
         moved_clock=(
-            "Device operations whose times contradict the host's: they start before the calls that launch them, or end after the CPU had "
+            "Device operations whose times contradict the CPU's: they start before the calls that launch them, or end after the CPU had "
             "waited for them. All of that device's were moved by the least that ends the contradiction; durations are unaffected."
         ),
         clocks_disagree=(
