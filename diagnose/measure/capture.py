@@ -87,7 +87,8 @@ def measure(
     of all kept steps or (`most`) of as many as a report replays.
     """
     launches = attribute(trace)
-    trace = on_host_clock(trace, launches)
+    clock = on_host_clock(trace, launches)
+    trace = clock.trace
     classified = classify(trace, launches, knowledge.taxonomy, absent)
     ledger = trace.ledger.note("no_launch", "ops", launches.frame["issued"].null_count())
     ledger = ledger.note("duplicate_launch", "calls", launches.duplicates)
@@ -133,7 +134,7 @@ def measure(
         ranks=without(trace.ranks, hosted, steps),
         ledger=ledger,
         devices=tuple(devices),
-        facts=trace_facts(trace, devices, knowledge, ranks_captured=0),
+        facts={**trace_facts(trace, devices, knowledge, ranks_captured=0), **clock.facts},
         samples=tuple(samples),
     )
 

@@ -7,12 +7,16 @@ that ends the contradiction.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
 from diagnose.measure.host import Launches
+from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Trace
+from diagnose.model.vocabulary import FactValue
 
 # Contradictions up to here are the timestamps' own: 6.7 µs in GindaChen/nsys-ai's mfu_2gpu_before (tests/fixtures, schema 3.25.0), none
 # in 78 other devices of public captures. The limit itself is this project's choice.
@@ -35,29 +39,65 @@ class Contradictions(Struct, frozen=True):
         return self.early_ns - self.late_ns
 
 
-def on_host_clock(trace: Trace, launches: Launches) -> Trace:
-    """The trace with every device's operations on the host's clock; what was moved, and what no move mends, is in its ledger."""
+class OneClock(Struct, frozen=True, kw_only=True):
+    """A trace with every device's operations on the host's clock; what was moved, and what no move mends, is in its ledger.
+
+    `moved_ns`: by how much at most; `apart_ns`: how far both ways, at most, where no move mends it. None: no launch was recorded.
+    """
+
+    trace: Trace
+    moved_ns: int | None
+    apart_ns: int | None
+
+    @property
+    def facts(self) -> dict[str, FactValue]:
+        """The two as facts of the capture."""
+        return {"clock_moved_ns": self.moved_ns, "clock_apart_ns": self.apart_ns}
+
+
+def on_host_clock(trace: Trace, launches: Launches) -> OneClock:
+    """The trace by one clock."""
+    if launches.frame["call_start"].null_count() == trace.ops.height:
+        return OneClock(trace=trace, moved_ns=None, apart_ns=None)
     table = trace.ops.select("rank", "device", "stream", "start", "end", "kind", "copy_kind", "pinned").hstack(launches.frame)
-    ledger, moves = trace.ledger, []
-    for (rank, device), work in table.group_by("rank", "device", maintain_order=True):
-        found = contradictions(work, _waits(trace, int(rank), int(device)))
-        if found.early_ns and found.late_ns:
-            detail = (
-                f"starts {_ms(found.early_ns)} before the launch, ends {_ms(found.late_ns)} after a wait (rank {rank}, device {device})"
-            )
-            ledger = ledger.note("clocks_disagree", "ops", work.height, detail)
-        elif by := found.correction_ns:
-            why = "starts before its launch" if by > 0 else "ends after the CPU waited for it"
-            detail = f"moved {'later' if by > 0 else 'earlier'} by {_ms(abs(by))}: work {why} (rank {rank}, device {device})"
-            ledger = ledger.note("moved_clock", "ops", work.height, detail)
-            moves.append({"rank": rank, "device": device, "by": by})
-    if not moves:
-        return replace(trace, ledger=ledger)
-    amounts = pl.DataFrame(moves, schema={"rank": pl.Int32, "device": pl.Int32, "by": pl.Int64})
-    moved = trace.ops.join(amounts, on=["rank", "device"], how="left", maintain_order="left").with_columns(
-        (pl.col(edge) + pl.col("by").fill_null(0)).alias(edge) for edge in ("start", "end")
+    found = {
+        (int(rank), int(device)): contradictions(work, _waits(trace, int(rank), int(device)))
+        for (rank, device), work in table.group_by("rank", "device", maintain_order=True)
+    }
+    amounts = pl.DataFrame(
+        [(rank, device, one.correction_ns) for (rank, device), one in found.items()],
+        schema={"rank": pl.Int32, "device": pl.Int32, "by": pl.Int64},
+        orient="row",
+    ).filter(pl.col("by") != 0)
+    return OneClock(
+        trace=replace(trace, ops=_moved(trace.ops, amounts), ledger=_noted(trace, found)),
+        moved_ns=max(abs(one.correction_ns) for one in found.values()),
+        apart_ns=max(min(one.early_ns, one.late_ns) for one in found.values()),
     )
-    return replace(trace, ops=moved.drop("by"), ledger=ledger)
+
+
+def _moved(ops: pl.DataFrame, amounts: pl.DataFrame) -> pl.DataFrame:
+    """The operations, those of some devices later by so much. `amounts`: rank, device, by (ns)."""
+    if amounts.is_empty():
+        return ops
+    moved = ops.join(amounts, on=["rank", "device"], how="left", maintain_order="left")
+    return moved.with_columns((pl.col(edge) + pl.col("by").fill_null(0)).alias(edge) for edge in ("start", "end")).drop("by")
+
+
+def _noted(trace: Trace, found: Mapping[tuple[int, int], Contradictions]) -> Ledger:
+    """The trace's ledger with what was moved, and what no move mends."""
+    ledger = trace.ledger
+    rows = {(rank, device): count for rank, device, count in trace.ops.group_by("rank", "device").len().iter_rows()}
+    for (rank, device), one in found.items():
+        where, by = f"rank {rank}, device {device}", one.correction_ns
+        if one.early_ns and one.late_ns:
+            detail = f"starts {_ms(one.early_ns)} before the launch, ends {_ms(one.late_ns)} after a wait ({where})"
+            ledger = ledger.note("clocks_disagree", "ops", rows[rank, device], detail)
+        elif by:
+            why = "starts before its launch" if by > 0 else "ends after the CPU waited for it"
+            detail = f"moved {'later' if by > 0 else 'earlier'} by {_ms(abs(by))}: work {why} ({where})"
+            ledger = ledger.note("moved_clock", "ops", rows[rank, device], detail)
+    return ledger
 
 
 def contradictions(work: pl.DataFrame, waits: pl.DataFrame) -> Contradictions:

@@ -5,9 +5,8 @@ import pytest
 
 from diagnose.knowledge.load import Knowledge
 from diagnose.load.readers import load
-from diagnose.measure.capture import measure
+from diagnose.measure.capture import Measured, measure
 from diagnose.measure.clocks import TOLERATED_NS, Contradictions, contradictions
-from diagnose.measure.device import DeviceMeasure
 from diagnose.model.trace import Trace
 from fixtures.sample import NSYS, TORCH, unpack
 from tests.builders.cases import for_each
@@ -30,9 +29,9 @@ def off(trace: Trace, by: int) -> Trace:
     return replace(trace, ops=trace.ops.with_columns(pl.col("start", "end") + by))
 
 
-def entries(trace: Trace, knowledge: Knowledge) -> tuple[dict[str, str], DeviceMeasure]:
+def entries(trace: Trace, knowledge: Knowledge) -> tuple[dict[str, str], Measured]:
     measured = measure(trace, knowledge)
-    return {entry.code: entry.detail for entry in measured.ledger.entries}, measured.devices[0]
+    return {entry.code: entry.detail for entry in measured.ledger.entries}, measured
 
 
 @for_each("name, by", (TORCH, -300_000), (NSYS, -300_000), (NSYS, 800_000))
@@ -42,9 +41,12 @@ def test_a_clock_that_is_off_leaves_the_stalls_as_they_are(name: str, by: int, d
     assert "moved_clock" not in said
     told, found = entries(off(trace, by), knowledge)
     assert ("later" if by < 0 else "earlier") in told["moved_clock"]
+    assert found.facts["clock_moved_ns"] == pytest.approx(abs(by), abs=NEAR_NS)
+    assert found.facts["clock_apart_ns"] == plain.facts["clock_moved_ns"] == 0
+    before, after = plain.devices[0], found.devices[0]
     for cause in ("launch_starved_ns", "blocking_ns"):
-        was, now = (one.budget.per_step[cause].sum() for one in (plain, found))
-        assert now == pytest.approx(was, rel=0.02, abs=NEAR_NS * plain.steps.frame.height), cause
+        was, now = (one.budget.per_step[cause].sum() for one in (before, after))
+        assert now == pytest.approx(was, rel=0.02, abs=NEAR_NS * before.steps.frame.height), cause
 
 
 def test_what_a_real_clock_does_moves_nothing(demos: dict[str, Trace], knowledge: Knowledge) -> None:
@@ -94,6 +96,13 @@ def test_clocks_that_no_shift_puts_right_are_said(demos: dict[str, Trace], knowl
     trace = demos[NSYS]
     half = int(trace.ops["start"].median() or 0)  # type: ignore[arg-type]
     drifted = pl.when(pl.col("start") < half).then(pl.col("start", "end") - 300_000).otherwise(pl.col("start", "end") + 300_000)
-    said, _ = entries(replace(trace, ops=trace.ops.with_columns(drifted)), knowledge)
+    said, found = entries(replace(trace, ops=trace.ops.with_columns(drifted)), knowledge)
     assert "clocks_disagree" in said
     assert "moved_clock" not in said
+    assert (found.facts["clock_moved_ns"], found.facts["clock_apart_ns"]) == (0, pytest.approx(300_000, abs=NEAR_NS))
+
+
+def test_without_launches_clocks_are_not_known(demos: dict[str, Trace], knowledge: Knowledge) -> None:
+    trace = demos[NSYS]
+    _, found = entries(replace(trace, calls=trace.calls.clear()), knowledge)
+    assert (found.facts["clock_moved_ns"], found.facts["clock_apart_ns"]) == (None, None)

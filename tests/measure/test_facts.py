@@ -6,6 +6,7 @@ import pytest
 from diagnose.knowledge.features import matching
 from diagnose.knowledge.load import load_rulebook
 from diagnose.knowledge.rulebook import Rulebook
+from diagnose.measure.clocks import on_host_clock
 from diagnose.measure.facts import (
     SHOWN_NAME,
     _bus_bytes,
@@ -19,6 +20,7 @@ from diagnose.measure.facts import (
     typed_facts,
     typical_facts,
 )
+from diagnose.measure.host import attribute
 from diagnose.measure.kernels import SmOccupancy, limits, occupancy, residency
 from diagnose.measure.ranks.facts import rank_facts
 from diagnose.measure.records import device_records
@@ -43,7 +45,8 @@ def rulebook() -> Rulebook:
 def facts_of(one: Scene, place: int = 0) -> dict[str, FactValue]:
     measured = one.measure()[place]
     own = device_facts(measured, device_records(measured), KNOWLEDGE)
-    return {**trace_facts(one.trace, [measured], KNOWLEDGE, 1), **own, **rank_facts(None, measured.median_step_ns)}
+    clock = on_host_clock(one.trace, attribute(one.trace))
+    return {**trace_facts(one.trace, [measured], KNOWLEDGE, 1), **clock.facts, **own, **rank_facts(None, measured.median_step_ns)}
 
 
 # One step with compute, exchange, permute, copies of known kind and size, allocator, synchronisation, an event and a device row.

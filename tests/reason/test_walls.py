@@ -453,6 +453,8 @@ def test_without_an_anchor_nothing_is_per_step() -> None:
     "values, level, reason",
     ({"steps_n": 2}, "medium", "only two steps were captured"),
     ({"step_spread": 0.3}, "medium", "step times differ by 30.0 % of the median"),
+    ({"clock_apart_ns": 90_000}, "low", "GPU times contradict the CPU's both ways, by 0.090 ms: no one shift mends that"),
+    ({"clock_moved_ns": 294_000}, "medium", "GPU times contradicted the CPU's by 0.294 ms and were moved"),
     ({"lost_event_warnings": 1}, "medium", "the profiler warns that events may be missing"),
     ({"dependency_stalled_ns": 6_000_000}, "medium", "6.00 ms of waiting per step has no known cause"),
     ({"dependency_stalled_ns": 31_000_000}, "low", "31.0 ms of waiting per step has no known cause"),
