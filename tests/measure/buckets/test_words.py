@@ -456,6 +456,20 @@ NAMES = {
     "packbits_rows_kernel": "elementwise",
     "void Eigen::internal::EigenMetaKernel<Eigen::TensorEvaluator<Eigen::TensorAssignOp<int>>>(int)": "elementwise",
     "sample_gamma_kernel": "elementwise",
+    # a verb of arithmetic decides over the format that it works on, over a gate and over a library's namespace
+    "where_int8_kernel": "elementwise",
+    "void ns::negate_fp8<float>(float*)": "elementwise",
+    "input_gating_kernel": "elementwise",
+    "topk_gating_kernel": "router",
+    "void acme::cudnn_backend::copyTypeConverted_kernel<float>(float*)": "elementwise",
+    "void acme::cudnn_backend::direct_conv_kernel<float>(float*)": "convolution",
+    "ns::KernelBGE(unsigned long, float const*, float const*, float*)": "elementwise",
+    "mul_delta_kernel": "elementwise",
+    "max_reduce_scatter_grad_kernel": "elementwise",
+    "tp_reduce_scatter_kernel": "collective",
+    "splice_rows_kernel": "elementwise",
+    "conv1d_kernel_v2": "convolution",
+    "causal_conv1d_update_kernel": "attention",
 }
 
 
