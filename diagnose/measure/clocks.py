@@ -21,8 +21,8 @@ from diagnose.model.vocabulary import FactValue
 # Contradictions up to here are the timestamps' own: 6.7 µs in GindaChen/nsys-ai's mfu_2gpu_before (tests/fixtures, schema 3.25.0), none
 # in 83 other devices of public captures, 32 of which record waits. The limit itself is this project's choice.
 TOLERATED_NS = 20_000
-_FEW = 3  # contradictions that may be wrong rows
-_SHARE = 0.001  # and of the launches, or waits; this project's choice
+_FEW = 3  # fewer contradictions may be wrong rows
+_SHARE = 0.001  # and so may a smaller share of the launches, or of the waits; this project's choice
 
 
 class Contradictions(Struct, frozen=True):
@@ -60,9 +60,10 @@ def on_host_clock(trace: Trace, launches: Launches) -> OneClock:
     if launches.frame["call_start"].null_count() == trace.ops.height:
         return OneClock(trace=trace, moved_ns=None, apart_ns=None)
     table = trace.ops.select("rank", "device", "stream", "start", "end", "kind", "copy_kind", "pinned").hstack(launches.frame)
+    devices = table.select("rank", "device").unique(maintain_order=True).rows()
     found = {
-        (int(rank), int(device)): contradictions(work, _waits(trace, int(rank), int(device)))
-        for (rank, device), work in table.group_by("rank", "device", maintain_order=True)
+        (rank, device): contradictions(_of_device(table, rank, device, alone=len(devices) == 1), _waits(trace, rank, device))
+        for rank, device in devices
     }
     amounts = pl.DataFrame(
         [(rank, device, one.correction_ns) for (rank, device), one in found.items()],
@@ -74,6 +75,11 @@ def on_host_clock(trace: Trace, launches: Launches) -> OneClock:
         moved_ns=max(abs(one.correction_ns) for one in found.values()),
         apart_ns=max(min(one.early_ns, one.late_ns) for one in found.values()),
     )
+
+
+def _of_device(table: pl.DataFrame, rank: int, device: int, *, alone: bool) -> pl.DataFrame:
+    """The rows of one device; no copy of those of the only one, as a capture may hold millions."""
+    return table if alone else table.filter((pl.col("rank") == rank) & (pl.col("device") == device))
 
 
 def _moved(ops: pl.DataFrame, amounts: pl.DataFrame) -> pl.DataFrame:
@@ -103,29 +109,28 @@ def _noted(trace: Trace, found: Mapping[tuple[int, int], Contradictions]) -> Led
 def contradictions(work: pl.DataFrame, waits: pl.DataFrame) -> Contradictions:
     """Of one device. `work`: start, end, stream, kind, copy_kind, pinned, call_start, issued; `waits`: stream (null: all), begin, returned.
 
-    A few rows prove nothing: what more than three of them, and more than a thousandth, exceed is taken.
+    A few rows prove nothing: what three of them exceed, and a thousandth of them, is taken.
     """
     before = work.select(pl.col("call_start") - pl.col("start")).to_series().drop_nulls()
     pageable = work.filter((pl.col("copy_kind") == "d2h") & pl.col("pinned").not_()).select(pl.col("end") - pl.col("issued")).to_series()
-    streams = work.filter(pl.col("issued").is_not_null()).sort("stream", "start").select("stream", "issued", "end")
-    after = (
-        [pageable.drop_nulls(), *(_after(one, waits) for one in streams.partition_by("stream"))]
-        if waits.height
-        else [pageable.drop_nulls()]
-    )
+    streams = work["stream"].drop_nulls().unique().to_list() if waits.height else []
+    after = [pageable.drop_nulls(), *(_after(work.filter(pl.col("stream") == stream), waits) for stream in streams)]
     return Contradictions(_exceeded(before), _exceeded(pl.concat(after)))
 
 
 def _after(work: pl.DataFrame, waits: pl.DataFrame) -> pl.Series:
-    """How long after each wait's return (ns; negative: before) the last work ended that it waited for, of one stream."""
-    covering = waits.filter(pl.col("stream").is_null() | (pl.col("stream") == work["stream"][0])).sort("begin")
-    issued = work.select(pl.col("issued").cum_max(), pl.col("end").cum_max())  # what is issued later on a stream ends later
-    found = covering.join_asof(issued, left_on="begin", right_on="issued", strategy="backward")
+    """How long after each wait's return (ns; negative: before) the last work ended that it waited for, of one stream, in order of start."""
+    launched = work.select("stream", "issued", "end").drop_nulls("issued")
+    if launched.is_empty():
+        return pl.Series(dtype=pl.Int64)
+    covering = waits.filter(pl.col("stream").is_null() | (pl.col("stream") == launched["stream"][0])).sort("begin")
+    done = launched.select(pl.col("issued").cum_max(), pl.col("end").cum_max())  # what is issued later on a stream ends later
+    found = covering.join_asof(done, left_on="begin", right_on="issued", strategy="backward")
     return found.select(pl.col("end") - pl.col("returned")).to_series().drop_nulls()
 
 
 def _exceeded(times: pl.Series) -> int:
-    """What more of them exceed than may be wrong rows, where it is above the tolerated (ns); 0 otherwise."""
+    """What as many of them exceed as can't be wrong rows, where it is above the tolerated (ns); 0 otherwise."""
     allowed = max(_FEW - 1, int(len(times) * _SHARE))
     over = times.filter(times > TOLERATED_NS)
     return int(over.sort(descending=True)[allowed]) if len(over) > allowed else 0
