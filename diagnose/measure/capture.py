@@ -87,8 +87,7 @@ def measure(
     of all kept steps or (`most`) of as many as a report replays.
     """
     launches = attribute(trace)
-    clock = on_host_clock(trace, launches)
-    trace = clock.trace
+    trace, shifts = on_host_clock(trace, launches)
     classified = classify(trace, launches, knowledge.taxonomy, absent)
     ledger = trace.ledger.note("no_launch", "ops", launches.frame["issued"].null_count())
     ledger = ledger.note("duplicate_launch", "calls", launches.duplicates)
@@ -134,7 +133,7 @@ def measure(
         ranks=without(trace.ranks, hosted, steps),
         ledger=ledger,
         devices=tuple(devices),
-        facts={**trace_facts(trace, devices, knowledge, ranks_captured=0), **clock.facts},
+        facts={**trace_facts(trace, devices, knowledge, ranks_captured=0), **shifts.facts},
         samples=tuple(samples),
     )
 

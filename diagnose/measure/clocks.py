@@ -39,15 +39,14 @@ class Contradictions(Struct, frozen=True):
         return self.early_ns - self.late_ns
 
 
-class OneClock(Struct, frozen=True, kw_only=True):
-    """A trace with every device's operations on the host's clock; what was moved, and what no move mends, is in its ledger.
+class Shifts(Struct, frozen=True, kw_only=True):
+    """By how much at most the devices of a trace were moved (ns), and how far both ways at most where no move mends it.
 
-    `moved_ns`: by how much at most; `apart_ns`: how far both ways, at most, where no move mends it. None: no launch was recorded.
+    None: no launch was recorded.
     """
 
-    trace: Trace
-    moved_ns: int | None
-    apart_ns: int | None
+    moved_ns: int | None = None
+    apart_ns: int | None = None
 
     @property
     def facts(self) -> dict[str, FactValue]:
@@ -55,10 +54,10 @@ class OneClock(Struct, frozen=True, kw_only=True):
         return {"clock_moved_ns": self.moved_ns, "clock_apart_ns": self.apart_ns}
 
 
-def on_host_clock(trace: Trace, launches: Launches) -> OneClock:
-    """The trace by one clock."""
+def on_host_clock(trace: Trace, launches: Launches) -> tuple[Trace, Shifts]:
+    """The trace with every device's operations on the host's clock; what was moved, and what no move mends, is in its ledger."""
     if launches.frame["call_start"].null_count() == trace.ops.height:
-        return OneClock(trace=trace, moved_ns=None, apart_ns=None)
+        return trace, Shifts()
     table = trace.ops.select("rank", "device", "stream", "start", "end").hstack(launches.frame)
     devices = table.select("rank", "device").unique(maintain_order=True).rows()
     found = {
@@ -70,11 +69,11 @@ def on_host_clock(trace: Trace, launches: Launches) -> OneClock:
         schema={"rank": pl.Int32, "device": pl.Int32, "by": pl.Int64},
         orient="row",
     ).filter(pl.col("by") != 0)
-    return OneClock(
-        trace=replace(trace, ops=_moved(trace.ops, amounts), ledger=_noted(trace, found)),
+    shifts = Shifts(
         moved_ns=max(abs(one.correction_ns) for one in found.values()),
         apart_ns=max(min(one.early_ns, one.late_ns) for one in found.values()),
     )
+    return replace(trace, ops=_moved(trace.ops, amounts), ledger=_noted(trace, found)), shifts
 
 
 def _of_device(table: pl.DataFrame, rank: int, device: int, *, alone: bool) -> pl.DataFrame:

@@ -45,8 +45,8 @@ def rulebook() -> Rulebook:
 def facts_of(one: Scene, place: int = 0) -> dict[str, FactValue]:
     measured = one.measure()[place]
     own = device_facts(measured, device_records(measured), KNOWLEDGE)
-    clock = on_host_clock(one.trace, attribute(one.trace))
-    return {**trace_facts(one.trace, [measured], KNOWLEDGE, 1), **clock.facts, **own, **rank_facts(None, measured.median_step_ns)}
+    _, shifts = on_host_clock(one.trace, attribute(one.trace))
+    return {**trace_facts(one.trace, [measured], KNOWLEDGE, 1), **shifts.facts, **own, **rank_facts(None, measured.median_step_ns)}
 
 
 # One step with compute, exchange, permute, copies of known kind and size, allocator, synchronisation, an event and a device row.
