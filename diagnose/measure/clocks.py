@@ -21,6 +21,7 @@ from diagnose.model.vocabulary import FactValue
 # Contradictions up to here are the timestamps' own: 6.7 µs in GindaChen/nsys-ai's mfu_2gpu_before (tests/fixtures, schema 3.25.0), none
 # in 83 other devices of public captures, 32 of which record waits. The limit itself is this project's choice.
 TOLERATED_NS = 20_000
+_ENOUGH = 2_000_000  # operations of a trace that tell: a clock that is off is off from the start
 _FEW = 3  # fewer contradictions may be wrong rows
 _SHARE = 0.001  # and so may a smaller share of the launches, or of the waits; this project's choice
 
@@ -58,11 +59,11 @@ def on_host_clock(trace: Trace, launches: Launches) -> tuple[Trace, Shifts]:
     """The trace with every device's operations on the host's clock; what was moved, and what no move mends, is in its ledger."""
     if launches.frame["call_start"].null_count() == trace.ops.height:
         return trace, Shifts()
-    table = trace.ops.select("rank", "device", "stream", "start", "end").hstack(launches.frame)
-    devices = table.select("rank", "device").unique(maintain_order=True).rows()
+    first = trace.ops.head(_ENOUGH).select("rank", "device", "stream", "start", "end")
+    table = first.hstack(launches.frame.head(_ENOUGH)).lazy()
     found = {
-        (rank, device): contradictions(_of_device(table, rank, device, alone=len(devices) == 1), _waits(trace, rank, device))
-        for rank, device in devices
+        (rank, device): contradictions(table.filter((pl.col("rank") == rank) & (pl.col("device") == device)), _waits(trace, rank, device))
+        for rank, device in first.select("rank", "device").unique(maintain_order=True).iter_rows()
     }
     amounts = pl.DataFrame(
         [(rank, device, one.correction_ns) for (rank, device), one in found.items()],
@@ -73,12 +74,9 @@ def on_host_clock(trace: Trace, launches: Launches) -> tuple[Trace, Shifts]:
         moved_ns=max(abs(one.correction_ns) for one in found.values()),
         apart_ns=max(min(one.early_ns, one.late_ns) for one in found.values()),
     )
+    if not (shifts.moved_ns or shifts.apart_ns):
+        return trace, shifts
     return replace(trace, ops=_moved(trace.ops, amounts), ledger=_noted(trace, found)), shifts
-
-
-def _of_device(table: pl.DataFrame, rank: int, device: int, *, alone: bool) -> pl.DataFrame:
-    """The rows of one device; no copy of those of the only one, as a capture may hold millions."""
-    return table if alone else table.filter((pl.col("rank") == rank) & (pl.col("device") == device))
 
 
 def _moved(ops: pl.DataFrame, amounts: pl.DataFrame) -> pl.DataFrame:
@@ -105,33 +103,37 @@ def _noted(trace: Trace, found: Mapping[tuple[int, int], Contradictions]) -> Led
     return ledger
 
 
-def contradictions(work: pl.DataFrame, waits: pl.DataFrame) -> Contradictions:
+def contradictions(work: pl.LazyFrame, waits: pl.DataFrame) -> Contradictions:
     """Of one device. `work`: start, end, stream, call_start, issued; `waits`: stream (null: all), begin, returned.
 
     A few rows prove nothing: what three of them exceed, and a thousandth of them, is taken. Copies to pageable memory prove nothing
     either, though CUDA's documentation has their calls return after them: a shift where none is costs more than one that is not found.
     """
-    before = work.select(pl.col("call_start") - pl.col("start")).to_series().drop_nulls()
-    streams = work["stream"].drop_nulls().unique().to_list() if waits.height else []
-    after = [_after(work.filter(pl.col("stream") == stream), waits) for stream in streams]
-    return Contradictions(_exceeded(before), _exceeded(pl.concat(after)) if after else 0)
+    early = pl.col("call_start") - pl.col("start")
+    launches = int(work.select(pl.col("call_start").count()).collect().item())
+    before = work.select(early.alias("ns")).filter(pl.col("ns") > TOLERATED_NS).collect().to_series()
+    streams = work.select(pl.col("stream").drop_nulls().unique()).collect().to_series().to_list() if waits.height else []
+    after = [_after(work, waits, stream) for stream in streams]
+    late = pl.concat(after) if after else pl.Series(dtype=pl.Int64)
+    return Contradictions(_exceeded(before, launches), _exceeded(late.filter(late > TOLERATED_NS), len(late)))
 
 
-def _after(work: pl.DataFrame, waits: pl.DataFrame) -> pl.Series:
-    """How long after each wait's return (ns; negative: before) the last work ended that it waited for, of one stream, in order of start."""
-    launched = work.select("stream", "issued", "end").drop_nulls("issued")
-    if launched.is_empty():
+def _after(work: pl.LazyFrame, waits: pl.DataFrame, stream: int) -> pl.Series:
+    """How long after each wait's return (ns; negative: before) the last work of a stream ended that it waited for."""
+    covering = waits.filter(pl.col("stream").is_null() | (pl.col("stream") == stream)).sort("begin")
+    if covering.is_empty():
         return pl.Series(dtype=pl.Int64)
-    covering = waits.filter(pl.col("stream").is_null() | (pl.col("stream") == launched["stream"][0])).sort("begin")
-    done = launched.select(pl.col("issued").cum_max(), pl.col("end").cum_max())  # what is issued later on a stream ends later
-    found = covering.join_asof(done, left_on="begin", right_on="issued", strategy="backward")
+    done = work.filter((pl.col("stream") == stream) & pl.col("issued").is_not_null()).select(
+        pl.col("issued").cum_max(),
+        pl.col("end").cum_max(),  # in order of start: what is issued later on a stream ends later
+    )
+    found = covering.join_asof(done.collect(), left_on="begin", right_on="issued", strategy="backward")
     return found.select(pl.col("end") - pl.col("returned")).to_series().drop_nulls()
 
 
-def _exceeded(times: pl.Series) -> int:
-    """What as many of them exceed as can't be wrong rows, where it is above the tolerated (ns); 0 otherwise."""
-    allowed = max(_FEW - 1, int(len(times) * _SHARE))
-    over = times.filter(times > TOLERATED_NS)
+def _exceeded(over: pl.Series, rows: int) -> int:
+    """What as many contradictions exceed as can't be wrong rows (ns), of so many rows; 0 where there are fewer."""
+    allowed = max(_FEW - 1, int(rows * _SHARE))
     return int(over.sort(descending=True)[allowed]) if len(over) > allowed else 0
 
 
@@ -139,8 +141,11 @@ def _waits(trace: Trace, rank: int, device: int) -> pl.DataFrame:
     """Calls that return when a stream's, or all of the device's, earlier work is done: stream (null: all), begin, returned."""
     known = (pl.col("kind") == "device_sync") | ((pl.col("kind") == "stream_sync") & pl.col("stream").is_not_null())
     waits = trace.waits.filter((pl.col("rank") == rank) & (pl.col("device") == device) & known & pl.col("correlation").is_not_null())
-    calls = trace.calls.filter(pl.col("rank") == rank).select(
-        "correlation", pl.col("start").alias("begin"), pl.col("end").alias("returned")
+    calls = (
+        trace.calls.lazy()
+        .filter((pl.col("rank") == rank) & pl.col("correlation").is_in(waits["correlation"].implode()))
+        .select("correlation", pl.col("start").alias("begin"), pl.col("end").alias("returned"))
+        .collect()
     )
     stream = pl.when(pl.col("kind") == "stream_sync").then("stream").alias("stream")
     return waits.select("correlation", stream).join(calls, on="correlation").select("stream", "begin", "returned")

@@ -65,7 +65,7 @@ def device(early: int, late: int, rows: int = 10, stray: int = 0) -> Contradicti
         at, before = n * 10**6, stray if n == 0 else 0
         work.append({"stream": 7, "call_start": at, "issued": at + 10, "start": at - early - before, "end": at + 500_000 + late})
         waits.append({"stream": 7, "begin": at + 20, "returned": at + 500_000})
-    return contradictions(pl.DataFrame(work, schema=WORK), pl.DataFrame(waits, schema=WAITS))
+    return contradictions(pl.LazyFrame(work, schema=WORK), pl.DataFrame(waits, schema=WAITS))
 
 
 def test_what_contradicts_is_measured_either_way() -> None:
