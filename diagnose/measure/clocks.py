@@ -33,11 +33,14 @@ class Contradictions(Struct, frozen=True):
     late_ns: int = 0
 
     @property
+    def apart_ns(self) -> int:
+        """How far they contradict both ways, so that no one shift mends it; 0 where they do not."""
+        return min(self.early_ns, self.late_ns)
+
+    @property
     def correction_ns(self) -> int:
         """What the device's times are moved by: the least that ends the contradiction; 0 where there is none, or it goes both ways."""
-        if self.early_ns and self.late_ns:
-            return 0
-        return self.early_ns - self.late_ns
+        return 0 if self.apart_ns else self.early_ns - self.late_ns
 
 
 class Shifts(Struct, frozen=True, kw_only=True):
@@ -60,29 +63,27 @@ def on_host_clock(trace: Trace, launches: Launches) -> tuple[Trace, Shifts]:
     if launches.frame["call_start"].null_count() == trace.ops.height:
         return trace, Shifts()
     first = trace.ops.head(_ENOUGH).select("rank", "device", "stream", "start", "end")
-    table = first.hstack(launches.frame.head(_ENOUGH)).lazy()
-    found = {
-        (rank, device): contradictions(table.filter((pl.col("rank") == rank) & (pl.col("device") == device)), _waits(trace, rank, device))
-        for rank, device in first.select("rank", "device").unique(maintain_order=True).iter_rows()
-    }
+    table, waits = first.hstack(launches.frame.head(_ENOUGH)).lazy(), _waits(trace)
+    found = {}
+    for rank, device in first.select("rank", "device").unique(maintain_order=True).iter_rows():
+        own = (pl.col("rank") == rank) & (pl.col("device") == device)
+        found[rank, device] = contradictions(table.filter(own), waits.filter(own))
+    shifts = Shifts(
+        moved_ns=max(abs(one.correction_ns) for one in found.values()),
+        apart_ns=max(one.apart_ns for one in found.values()),
+    )
+    if not (shifts.moved_ns or shifts.apart_ns):
+        return trace, shifts
+    return replace(trace, ops=_moved(trace.ops, found), ledger=_noted(trace, found)), shifts
+
+
+def _moved(ops: pl.DataFrame, found: Mapping[tuple[int, int], Contradictions]) -> pl.DataFrame:
+    """The operations, those of each device later by its correction."""
     amounts = pl.DataFrame(
         [(rank, device, one.correction_ns) for (rank, device), one in found.items()],
         schema={"rank": pl.Int32, "device": pl.Int32, "by": pl.Int64},
         orient="row",
-    ).filter(pl.col("by") != 0)
-    shifts = Shifts(
-        moved_ns=max(abs(one.correction_ns) for one in found.values()),
-        apart_ns=max(min(one.early_ns, one.late_ns) for one in found.values()),
     )
-    if not (shifts.moved_ns or shifts.apart_ns):
-        return trace, shifts
-    return replace(trace, ops=_moved(trace.ops, amounts), ledger=_noted(trace, found)), shifts
-
-
-def _moved(ops: pl.DataFrame, amounts: pl.DataFrame) -> pl.DataFrame:
-    """The operations, those of some devices later by so much. `amounts`: rank, device, by (ns)."""
-    if amounts.is_empty():
-        return ops
     moved = ops.join(amounts, on=["rank", "device"], how="left", maintain_order="left")
     return moved.with_columns((pl.col(edge) + pl.col("by").fill_null(0)).alias(edge) for edge in ("start", "end")).drop("by")
 
@@ -93,7 +94,7 @@ def _noted(trace: Trace, found: Mapping[tuple[int, int], Contradictions]) -> Led
     rows = {(rank, device): count for rank, device, count in trace.ops.group_by("rank", "device").len().iter_rows()}
     for (rank, device), one in found.items():
         where, by = f"rank {rank}, device {device}", one.correction_ns
-        if one.early_ns and one.late_ns:
+        if one.apart_ns:
             detail = f"starts {_ms(one.early_ns)} before the launch, ends {_ms(one.late_ns)} after a wait ({where})"
             ledger = ledger.note("clocks_disagree", "ops", rows[rank, device], detail)
         elif by:
@@ -112,7 +113,7 @@ def contradictions(work: pl.LazyFrame, waits: pl.DataFrame) -> Contradictions:
     early = pl.col("call_start") - pl.col("start")
     launches = int(work.select(pl.col("call_start").count()).collect().item())
     before = work.select(early.alias("ns")).filter(pl.col("ns") > TOLERATED_NS).collect().to_series()
-    streams = work.select(pl.col("stream").drop_nulls().unique()).collect().to_series().to_list() if waits.height else []
+    streams = work.select(pl.col("stream").drop_nulls().unique()).collect().to_series() if waits.height else ()
     after = [_after(work, waits, stream) for stream in streams]
     late = pl.concat(after) if after else pl.Series(dtype=pl.Int64)
     return Contradictions(_exceeded(before, launches), _exceeded(late.filter(late > TOLERATED_NS), len(late)))
@@ -137,18 +138,14 @@ def _exceeded(over: pl.Series, rows: int) -> int:
     return int(over.sort(descending=True)[allowed]) if len(over) > allowed else 0
 
 
-def _waits(trace: Trace, rank: int, device: int) -> pl.DataFrame:
-    """Calls that return when a stream's, or all of the device's, earlier work is done: stream (null: all), begin, returned."""
+def _waits(trace: Trace) -> pl.DataFrame:
+    """Calls that return when earlier work of a stream (null: of all) is done: rank, device, stream, begin, returned."""
     known = (pl.col("kind") == "device_sync") | ((pl.col("kind") == "stream_sync") & pl.col("stream").is_not_null())
-    waits = trace.waits.filter((pl.col("rank") == rank) & (pl.col("device") == device) & known & pl.col("correlation").is_not_null())
-    calls = (
-        trace.calls.lazy()
-        .filter((pl.col("rank") == rank) & pl.col("correlation").is_in(waits["correlation"].implode()))
-        .select("correlation", pl.col("start").alias("begin"), pl.col("end").alias("returned"))
-        .collect()
-    )
     stream = pl.when(pl.col("kind") == "stream_sync").then("stream").alias("stream")
-    return waits.select("correlation", stream).join(calls, on="correlation").select("stream", "begin", "returned")
+    waits = trace.waits.filter(known & pl.col("correlation").is_not_null()).select("rank", "device", "correlation", stream)
+    calls = trace.calls.lazy().filter(pl.col("correlation").is_in(waits["correlation"].implode()))
+    times = calls.select("rank", "correlation", pl.col("start").alias("begin"), pl.col("end").alias("returned"))
+    return waits.join(times.collect(), on=["rank", "correlation"]).drop("correlation")
 
 
 def _ms(ns: int) -> str:
