@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from msgspec import field
+
 from diagnose.knowledge.data import Strict
 
 
@@ -42,12 +44,18 @@ class ExchangeLibrary(Strict, frozen=True, kw_only=True):
     """What a library reaches that takes over an exchange, at the best, the likely and the worst end.
 
     Shares of the network port and of NVLink; `relay`: GB/s of what is handed on inside a node after it came over the network. Without
-    these two it exchanges inside NVLink alone, shares of a tensor between tensor-parallel ranks.
+    these two it exchanges inside NVLink alone, shares of a tensor between tensor-parallel ranks. `nvlink_on`: shares of NVLink by a GPU's
+    architecture, where they are other ones.
     """
 
     nvlink: tuple[float, float, float]
+    nvlink_on: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     port: tuple[float, float, float] | None = None
     relay: tuple[float, float, float] | None = None
+
+    def nvlink_of(self, platform: Platform) -> tuple[float, float, float]:
+        """Shares of NVLink that it reaches on a GPU."""
+        return self.nvlink_on.get(platform.architecture, self.nvlink)
 
 
 class Platforms(Strict, frozen=True, kw_only=True):

@@ -90,13 +90,13 @@ def mostly_clean(shares: pl.Series) -> bool:
 
 
 def without_repeated(begun: StartUp, windows: pl.DataFrame) -> StartUp:
-    """The same without the costs that come back in the kept steps `windows` (start, end): those are `again`, no start-up.
+    """The same without the costs that come back in the steps `windows` (start, end): those are `again`, no start-up.
 
     They come back where several steps compile after one that did not, or one after several, or where each does for about as long; the last
     one ends before the next one's. A call that takes long at its first use alone can't.
     """
     compiled = begun.costs.filter("compiles")
-    if compiled.is_empty():
+    if compiled.is_empty() or windows.is_empty():
         return begun
     shares = covered(windows, merge(_where_it_ends(compiled, windows))) / (windows["end"] - windows["start"]).clip(1)
     clean = (shares <= CLEAN).cum_sum()

@@ -15,8 +15,8 @@ from msgspec import Struct
 from diagnose.document.device import CrossCheck, Dropped
 from diagnose.knowledge.buckets import Buckets
 from diagnose.knowledge.taxonomy import StepAnchor
-from diagnose.measure.phases import StartUp, cost_within, under_start_up
-from diagnose.model.intervals import latest
+from diagnose.measure.phases import StartUp, cost_within, under_start_up, without_repeated
+from diagnose.model.intervals import covered, latest, merge
 from diagnose.model.statistics import mean_of, median_of
 from diagnose.model.trace import Trace
 from diagnose.model.vocabulary import OPTIMIZER
@@ -512,7 +512,8 @@ def _drop_unsteady(
         reasons.setdefault(int(windows["index"][-1]), "the file was cut off in it: what it launched may be missing")
     for index, name in under_start_up(work, windows, start_up.ranges).items():
         reasons.setdefault(index, f"inside the range {name!r}: start-up")
-    reasons = _warm_up(windows.filter(~pl.col("index").is_in(list(reasons))), start_up) | reasons
+    whole = windows.filter(~pl.col("index").is_in(list(reasons)))
+    reasons = _warm_up(whole, without_repeated(start_up, whole)) | reasons
     for index in _capturing(trace, work, windows, rank):
         reasons.setdefault(index, "a CUDA graph was captured in it")
     if len(reasons) == windows.height:
@@ -537,9 +538,13 @@ def _cut(work: pl.DataFrame, windows: pl.DataFrame) -> dict[int, str]:
 
 
 def _warm_up(windows: pl.DataFrame, start_up: StartUp) -> dict[int, str]:
-    """The steps at the beginning that take longer than those that follow: by far, or by first-use costs that lie in them."""
+    """The steps at the beginning that take longer than those that follow: by far, or by first-use costs that lie in them.
+
+    What the program pays again and again (`start_up.again`) is left out of all lengths: the steps that happen to pay more are no warm-up.
+    """
     found: dict[int, str] = {}
-    rows = windows.with_columns((pl.col("end") - pl.col("start")).alias("length")).rows(named=True)
+    paid = covered(windows, merge(start_up.again))
+    rows = windows.with_columns((pl.col("end") - pl.col("start") - paid).alias("length")).rows(named=True)
     for place, row in enumerate(rows):
         following = [one["length"] for one in rows[place + 1 :]]
         rest = pl.Series(following, dtype=pl.Int64).median()

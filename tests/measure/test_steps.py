@@ -417,6 +417,25 @@ def test_second_and_third_warm_up_steps_are_left_out_with_what_made_them_long() 
     assert "first-use costs" in found.dropped[2].why
 
 
+def test_steps_that_all_compile_again_are_no_warm_up() -> None:
+    """Each but the last, which nothing compiles behind, and they differ: the first ones happen to take longer."""
+    ms = 1_000_000
+    items: list[Item] = []
+    spans = []
+    now = 10 * ms
+    for number, cost in enumerate((90, 95, 80, 50, 0)):
+        begin = now
+        items += [run("gemm", now + place * ms, now + place * ms + ms, now + place * ms - 1000) for place in range(10)]
+        now += 10 * ms
+        spans.append(Span(text=f"step {number}", start=begin - 2000, end=now + cost * ms - 2000))
+        if cost:
+            spans.append(Span(text="_compile.compile_inner (dynamo_timed)", start=now - 500, end=now + cost * ms - 3000))
+        now += cost * ms
+    found = scene(items, spans).steps()
+    assert found.frame["index"].to_list() == [0, 1, 2, 3, 4]
+    assert found.dropped == ()
+
+
 # ---------------------------------------------------------------------------------------------------- iterations without backward
 
 

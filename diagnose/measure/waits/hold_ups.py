@@ -52,13 +52,18 @@ def pauses(pieces: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
 def _before_passes(found: pl.DataFrame, compute: pl.DataFrame, steps: int) -> pl.DataFrame:
     """The pauses (index, op) between another phase and a forward pass, where half of the steps at least have such.
 
-    A pause before the same kernel opens one too: a pipeline's first stage begins with several forward passes.
+    A pause before the same kernel opens one too: a pipeline's first stage begins with several forward passes. So it is where the passes of
+    two micro-batches take turns, and what comes next tells another phase: of a kernel whose own phase nothing tells, and which seldom runs
+    without such a pause.
     """
     forward = pl.col("phase").backward_fill() == "forward"
     begun = forward & pl.col("phase").shift(1).forward_fill().ne_missing("forward")
-    paused = compute.with_columns(forward.alias("forward"), begun.alias("begun")).join(found, on="op")
+    paused = compute.with_columns(forward.alias("forward"), begun.alias("begun"), pl.len().over("name_id").alias("runs")).join(
+        found, on="op"
+    )
     first = paused.filter("begun").select("name_id").unique()
-    opening = paused.filter("forward").join(first, on="name_id", how="semi").select("index", "op")
+    mostly = pl.col("phase").is_null() & (2 * pl.len().over("name_id") >= pl.col("runs"))
+    opening = paused.filter(pl.col("forward") | mostly).join(first, on="name_id", how="semi").select("index", "op")
     return opening.filter((steps > 1) & (2 * opening["index"].n_unique() >= steps))
 
 

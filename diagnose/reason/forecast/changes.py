@@ -25,6 +25,7 @@ from diagnose.measure.waits.hold_ups import LONG_NS
 from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import OPTIMIZER
 from diagnose.reason.context import Context
+from diagnose.reason.forecast.launches import launched_for
 from diagnose.reason.forecast.select import selected
 from diagnose.reason.forecast.traffic import taken_over
 from diagnose.reason.forecast.walls import without as without_wall
@@ -140,26 +141,6 @@ def factor(change: Change, end: End) -> float:
 
 
 # ---------------------------------------------------------------------------------------------------------------- what the laws share
-
-
-def launched_for(graph: Graph) -> pl.DataFrame:
-    """Per host node, by thread: node, lane, `call` (the number of the launching call that it is, or works for) and `own`: it launches.
-
-    Work between two launches is for the second. Null: nothing is launched after it.
-    """
-    return graph.once("launched for", lambda: _launched_for(graph))
-
-
-def _launched_for(graph: Graph) -> pl.DataFrame:
-    issues = graph.edges.filter(pl.col("kind") == "issue")["src"].unique()
-    host = graph.nodes.select("kind", "lane").with_row_index("node").filter(pl.col("kind") != "op").drop("kind")
-    own = host["node"].is_in(issues.implode())
-    return (
-        host.with_columns(own.alias("own"))
-        .sort("lane", "node", maintain_order=True)
-        .with_columns(pl.when("own").then("node").alias("call"))
-        .with_columns(pl.col("call").backward_fill().over("lane"))
-    )
 
 
 def launch_limit(graph: Graph, changes: Sequence[Change]) -> int | None:

@@ -347,7 +347,7 @@ def _fitted(step: PlanStep, best: int, most: int | None, now: int) -> PlanStep:
 
 
 def _best_first(group: Sequence[PlanStep]) -> list[PlanStep]:
-    """Alternatives in their order, but for one before which none is surely better: better at its worst than that one at its best.
+    """Alternatives in their order, but for one before which none is surely better (`_surely_better`).
 
     Of one that makes all changes of another and more what is likely decides: they err alike. It has to be had as surely as what it passes.
     Where the first wins nothing, any that likely wins is better. Behind it what is surely better passes what sets the same otherwise.
@@ -365,9 +365,14 @@ def _best_first(group: Sequence[PlanStep]) -> list[PlanStep]:
 
 
 def _surely_better(one: PlanStep, than: PlanStep) -> bool:
+    """Whether a step is to be had as surely and wins more: at its worst more than the other at its best, or likely more than that and at
+    its worst more than the other at its worst. A forecast goes before none.
+    """
     if one.forecast is None or not _as_sure(one, than):
         return False
     if than.forecast is None or one.forecast.high_ns < than.forecast.low_ns:
+        return True
+    if one.forecast.likely_ns < than.forecast.low_ns and one.forecast.high_ns < than.forecast.high_ns:
         return True
     more = {(change.key, change.text) for change in than.changes} < {(change.key, change.text) for change in one.changes}
     return more and than.forecast.likely_ns - one.forecast.likely_ns > NOTHING * than.forecast.now_ns

@@ -75,8 +75,8 @@ def _pushed(known: ExchangeLibrary, platform: Platform, domain: int, context: Co
     reached = row * (ranks - 1) / took  # a rank's own tokens are row; each of the others has as many
     if not LEAST * link <= reached <= LARGEST * link:
         return None
-    best, likely, worst = (min(1.0, reached / (share * link)) for share in known.nvlink)
-    told = f"Here the collectives reach {reached:.0f} of {link:g} GB/s, user buffers likely {max(known.nvlink[1] * link, reached):.0f}."
+    best, likely, worst = (min(1.0, reached / (share * link)) for share in known.nvlink_of(platform))
+    told = f"Here the collectives reach {reached:.0f} of {link:g} GB/s, user buffers likely {max(known.nvlink_of(platform)[1] * link, reached):.0f}."
     return TakenOver(by=(best, likely, worst), how=told)
 
 
@@ -98,16 +98,17 @@ def _tokens(known: ExchangeLibrary, platform: Platform, domain: int, context: Co
     reached = before * row / took  # bytes per ns are GB/s
     if not LEAST * link <= reached <= LARGEST * link:
         return None
+    shares = known.nvlink_of(platform)
     if between:
-        best, likely, worst = _between(rows, row, link, nvlink, known, reached)
+        best, likely, worst = _between(rows, row, (link, nvlink), known, shares, reached)
     else:
-        usual = book.all_to_all_nvlink if present is None else present.nvlink[1]
-        waited = max(0.0, took - before * row / (usual * link))  # longer than the link explains: for others, which stays
-        best, likely, worst = (after * row / (share * link) for share in known.nvlink)
-        likely, worst = likely + waited, worst + waited
+        # what takes longer than the link explains is waiting for others, which stays; of a library likely what its slowest kernels explain
+        _, usual, slow = (book.all_to_all_nvlink,) * 3 if present is None else present.nvlink_of(platform)
+        best, likely, worst = (after * row / (share * link) for share in shares)
+        likely, worst = (took_so + max(0.0, took - before * row / (share * link)) for took_so, share in ((likely, slow), (worst, usual)))
     way = f"between {rows.nodes:g} nodes" if between else "over NVLink"
     instead = f" in place of {before:.1f}" if present is None else ""
-    network = after * row / min(reached, (known.port or known.nvlink)[1] * link)
+    network = after * row / min(reached, (known.port or shares)[1] * link)
     inside = ", slowed by what is sent on inside them" if between and likely > network else ""
     return TakenOver(
         by=(best / took, likely / took, worst / took),
@@ -125,15 +126,26 @@ def _rows(domain: int, context: Context) -> Rows | None:
     return rows_of(ranks=ranks, domain=domain, experts=experts, groups=groups, of_groups=of_groups)
 
 
-def _between(rows: Rows, row: float, port: float, nvlink: float, known: ExchangeLibrary, reached: float) -> tuple[float, float, float]:
-    """Ns of an exchange between nodes at the three ends. Likely it gets no more of the network than the all-to-all does here."""
-    shares, relays = known.port or known.nvlink, known.relay or (nvlink, nvlink, nvlink)
-    best, likely, worst = (share * port for share in shares)
+def _between(
+    rows: Rows,
+    row: float,
+    links: tuple[float, float],
+    known: ExchangeLibrary,
+    inside: tuple[float, float, float],
+    reached: float,
+) -> tuple[float, float, float]:
+    """Ns of an exchange between nodes at the three ends. Likely it gets no more of the network than the all-to-all does here.
+
+    `links`: GB/s of the port and of NVLink; `inside`: the shares of NVLink that the library reaches at the three ends.
+    """
+    port, nvlink = links
+    relays = known.relay or (nvlink, nvlink, nvlink)
+    best, likely, worst = (share * port for share in known.port or inside)
     slower = min(reached, likely)
     rates = (max(best, slower), slower, slower * worst / likely)
     low, middle, high = (
         max(rows.network_after * row / rate, rows.nvlink_after * row / min(relay, share * nvlink))
-        for rate, relay, share in zip(rates, relays, known.nvlink, strict=True)
+        for rate, relay, share in zip(rates, relays, inside, strict=True)
     )
     return low, middle, high
 

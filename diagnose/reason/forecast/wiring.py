@@ -16,6 +16,7 @@ from diagnose.measure.facts import SMALL_EXCHANGE
 from diagnose.measure.replay.graph import EDGES, Graph
 from diagnose.measure.replay.path import Times, replay, step_times
 from diagnose.model.statistics import integer_median
+from diagnose.reason.forecast.launches import with_pauses_first
 
 
 def numbered(graph: Graph, numbers: pl.Series) -> pl.Series:
@@ -481,8 +482,9 @@ def interleaved(graph: Graph, mask: pl.Series) -> Graph:
     """Each backward pass takes turns with the forward pass after it, so that the selected exchange of one runs beside compute of the other.
 
     A pass stays a chain: its blocks (exchange, or compute) follow one another as they did. Compute takes turns on the device, exchange on
-    the network; who goes first is whoever can begin first. The host launches in the new order, at the pace at which it did. A step of a
-    single forward and backward pass has no neighbour, and passes that run beside each other already gain nothing: neither changes.
+    the network; who goes first is whoever can begin first. The host launches in the new order, at the pace at which it did; what kept it
+    long between the two passes (the next batch is fetched there) comes before both. A step of a single forward and backward pass has no
+    neighbour, and passes that run beside each other already gain nothing: neither changes.
     """
     times = replay(graph)
     begin, end, chosen = times.start.to_list(), times.end.to_list(), mask.to_list()
@@ -503,7 +505,8 @@ def interleaved(graph: Graph, mask: pl.Series) -> Graph:
     links = [link for place, pair in enumerate(pairs) for link in pair.links(lane, entering.get(place, ()), leaving.get(place, ()))]
     added = inferred_edges(list(dict.fromkeys(links)), "event").join(edges, on=["src", "dst"], how="anti", maintain_order="left")
     try:
-        after = rebuilt(graph, graph.nodes, pl.concat([edges.select(*EDGES), added]))
+        paused = with_pauses_first(graph, [pair.pauses for pair in pairs])
+        after = rebuilt(graph, paused.nodes, pl.concat([edges.select(*EDGES), added]))
     except ValueError:  # some of their launches are not recorded, so the host's new order would wait for itself
         return graph
     return after if _length(after, replay(after)) < _length(graph, times) else graph
@@ -625,6 +628,13 @@ class _Pair(Struct, frozen=True, kw_only=True):
     def sequence(self) -> list[int]:
         """Its operations in the new order."""
         return [node for one, number in self.order for node in self.chains[one][number].nodes]
+
+    @property
+    def pauses(self) -> tuple[int, list[int]]:
+        """Its first operation, and those that the host launches between the two passes: after the last exchange of the one."""
+        back, ahead = self.chains
+        last = max((number for number, block in enumerate(back) if block.exchange), default=-1)
+        return back[0].nodes[0], [node for block in back[last + 1 :] for node in block.nodes] + ahead[0].nodes[:1]
 
     def links(self, lane: Sequence[int], entering: Sequence[int], leaving: Sequence[int]) -> Iterator[tuple[int, int]]:
         """Who waits for whom now: block for block of its pass, and of its kind of work. On their streams its first operations waited for

@@ -76,6 +76,24 @@ def test_pauses_before_forward_passes_are_told_where_most_steps_have_them() -> N
     assert recurring({0: PAUSE}, 1, kind="opens") == set()
 
 
+def test_a_pause_before_the_kernel_that_opens_passes_opens_one_whatever_comes_next() -> None:
+    """Passes of two micro-batches take turns: after the second one's first kernel, whose phase nothing tells, a backward pass goes on."""
+    phases = ["optimizer", None, "forward", "forward", None, "backward", None, "forward", "backward"] * 2
+    names = [9, 1, 2, 2, 1, 3, 4, 2, 3] * 2
+    columns = {"op": range(len(phases)), "name_id": names, "phase": phases, "operation": [None] * len(phases)}
+    schema = {"op": pl.UInt32, "operation": pl.String}
+
+    def opens(paused: list[int], names: list[int]) -> list[int]:
+        rows = [(op // 9, op, op * 10_000_000, op * 10_000_000 + PAUSE, "python") for op in paused]
+        pieces = pl.DataFrame(rows, schema=["index", "op", "start", "end", "cause"], schema_overrides={"op": pl.UInt32}, orient="row")
+        found = pauses(pieces, pl.DataFrame({**columns, "name_id": names}, schema_overrides=schema))
+        return sorted(found.filter("opens")["op"])
+
+    assert opens([1, 4, 10, 13], names) == [1, 4, 10, 13]
+    often = [1 if name in (2, 4) else name for name in names]  # the same kernel runs within passes too, mostly without a pause
+    assert opens([1, 4, 10, 13], often) == [1, 10]
+
+
 def test_what_a_synchronising_call_is_charged_with_leaves_pauses_out() -> None:
     """A call drains the queue; the gap after it is its doing, unless the host paused there: that has a cause of its own."""
     us = 1_000

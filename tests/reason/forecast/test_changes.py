@@ -440,6 +440,28 @@ def test_the_exchange_of_one_micro_batch_beside_compute_of_its_neighbour() -> No
     assert step_length(changed(alone, [overlapped], "likely")) == 80_000
 
 
+def test_where_passes_take_turns_the_batch_of_the_second_is_fetched_before_both() -> None:
+    """The CPU pauses 25 ms before it launches the second forward pass: beside 40 of work, now beside the first forward pass of 20 alone."""
+    ran = [(name, {**told, "duration": 500 * told["duration"]}) for name, told in two_micro_batches()]
+    names = [name for name, _ in ran]
+    calls = [(f"launch {name}", {"kind": "call", "duration": 1000, "cause": "launch"}) for name in names]
+    at = names.index("f2before")
+    fetch = [("fetch", {"kind": "host", "duration": 25_000_000, "cause": "python"})]
+    host = [*calls[:at], *fetch, *calls[at:]]
+    edges = [
+        *in_turn(names),
+        *((f"launch {name}", name, "issue", 0) for name in names),
+        *((one, two, "thread", 0) for one, two in pairwise(name for name, _ in host)),
+    ]
+    before = small_graph([*host, *ran], edges)
+    after = changed(before, [change("interleave", "comm = 'expert'")], "likely")
+    found = times(after)
+    first = min(found[name][0] for name in names[3:9])
+    assert found["fetch"][1] - found["fetch"][0] == 0
+    assert 25_000_000 <= first < 25_100_000  # as soon as the batch has come
+    assert (step_length(before), step_length(after)) == (80_000_000 + 1000, 75_000_000 + 4000)
+
+
 def test_calls_wait_for_what_has_the_place_of_what_they_waited_for_in_the_new_order() -> None:
     """Of two passes that take turns the awaited third operation is the exchange before it. One operation's launch was not recorded."""
     ran = two_micro_batches()

@@ -71,6 +71,25 @@ def test_inside_a_node_waiting_for_others_stays() -> None:
     )
 
 
+@for_each(
+    "platform, link, reached, slow, usual",
+    ("h100", 450, 0.3, 0.33, 0.5),  # slower than its slowest published kernels explain: the rest is waiting, likely
+    ("h100", 450, 0.4, None, 0.5),  # the slowest explain it: likely it is the library's own
+    ("b200", 900, 0.2, None, 0.34),  # on Blackwell it reaches less of the links
+)
+def test_what_the_slowest_kernels_of_a_library_explain_is_likely_no_waiting(
+    platform: str, link: float, reached: float, slow: float | None, usual: float
+) -> None:
+    rows = 8 * (1 - (7 / 8) ** 8) * 7 / 8 * ROW
+    took = round(rows / (reached * link))
+    known = facts(expert_exchange_backend="deepep", platform=platform, nvlink_domain=8, expert_exchange_typical_ns=took)
+    found = taken_over("hybridep", make_context(known, job(LAYOUT | {"expert_model_parallel_size": 8}), BOOK))
+    assert found is not None
+    best, likely, worst = (reached / share for share in (0.72, 0.6, 0.45))
+    waits = [0.0 if share is None else 1 - reached / share for share in (slow, usual)]
+    assert found.by == pytest.approx((best, likely + waits[0], worst + waits[1]), rel=1e-4)
+
+
 def test_a_library_in_place_of_another_sends_the_same_rows() -> None:
     # DeepEP over four nodes at 40 GB/s: HybridEP likely moves the same 2.7 rows as fast, at best at 0.89 of the port.
     took = round(4 * (1 - 0.75**8) * 0.75 * ROW / 40)
