@@ -25,6 +25,7 @@ from diagnose.reason.plan import LEFT_OUT, bounded
 NOT_HERE = "More than a report replays by itself; `diagnose whatif` does."
 NOTHING = 0.0005  # of the step: less is not seen in a figure with tenths of a per cent
 NEXT_TO_NOTHING = 0.01  # of its bound: a step that wins less does not do what it is in the plan for
+FAR_MORE = 2  # times what another step wins at its best: what likely wins so much goes before it; this project's choice
 FAR_BELOW = 0.5  # of its bound: a step that wins less says what becomes of the time, where that can be told
 
 
@@ -365,14 +366,15 @@ def _best_first(group: Sequence[PlanStep]) -> list[PlanStep]:
 
 
 def _surely_better(one: PlanStep, than: PlanStep) -> bool:
-    """Whether a step is to be had as surely and wins more: at its worst more than the other at its best, or likely more than that and at
-    its worst more than the other at its worst. A forecast goes before none.
+    """Whether a step is to be had as surely and wins more: at its worst more than the other at its best, or likely far more than that
+    and at its worst more than the other at its worst. A forecast goes before none.
     """
     if one.forecast is None or not _as_sure(one, than):
         return False
     if than.forecast is None or one.forecast.high_ns < than.forecast.low_ns:
         return True
-    if one.forecast.likely_ns < than.forecast.low_ns and one.forecast.high_ns < than.forecast.high_ns:
+    most = max(than.forecast.now_ns - than.forecast.low_ns, 0)
+    if _likely_wins(one) > FAR_MORE * most and one.forecast.high_ns < than.forecast.high_ns:
         return True
     more = {(change.key, change.text) for change in than.changes} < {(change.key, change.text) for change in one.changes}
     return more and than.forecast.likely_ns - one.forecast.likely_ns > NOTHING * than.forecast.now_ns

@@ -206,13 +206,14 @@ def test_of_alternatives_the_one_goes_first_that_is_better_at_its_worst(rules: F
     assert (last.likely_ns, last.with_) == (40 * MS, ("gone", "packing"))
 
 
-def test_an_alternative_goes_first_that_likely_wins_more_than_the_other_at_its_best(rules: ForecastRules) -> None:
-    """Of 30 ms exchange a tenth at best, half to all of it; and the same with a worst end that is worse than the other's."""
+def test_an_alternative_goes_first_that_likely_wins_far_more_than_the_other_at_its_best(rules: ForecastRules) -> None:
+    """Of 30 ms exchange a tenth at best; likely half of it, likely a sixth, and half with a worst end that is worse than the first's."""
     little = question("little", "role = 'transport'", (0.9, 0.95, 1.0))
     half = question("half", "role = 'transport'", (0.1, 0.5, 0.98))
     risky = question("risky", "role = 'transport'", (0.1, 0.5, 1.2))
-    asked = {one.id: one for one in (little, half, risky)}
-    for other, first in ((half, "half"), (risky, "little")):
+    sixth = question("sixth", "role = 'transport'", (0.1, 0.83, 0.98))
+    asked = {one.id: one for one in (little, half, sixth, risky)}
+    for other, first in ((half, "half"), (sixth, "little"), (risky, "little")):
         steps = [planned("little"), planned(other.id, "little")]
         found, _ = foreseen(steps, asked.__getitem__, Replays(graph(), rules), Free4All())  # type: ignore[arg-type]
         assert found[0].fix == first
