@@ -470,6 +470,35 @@ NAMES = {
     "splice_rows_kernel": "elementwise",
     "conv1d_kernel_v2": "convolution",
     "causal_conv1d_update_kernel": "attention",
+    # operators of array frameworks and of CUDA's own library, whatever stands beside them
+    "aminmax_kernel": "elementwise",
+    "select_v2_f32": "elementwise",
+    "ns::UniqueByKey_SelectIf(int*)": "elementwise",
+    "isNaN_kernel": "elementwise",
+    "k_tgammaf": "elementwise",
+    "cast_to_f64_kernel": "elementwise",
+    "cast_to_f8_kernel": "quantize",
+    # what is handed an operator applies it; verbs in one word
+    "void ns::rows_kernel<float, BinaryOps::Add>(float*)": "elementwise",
+    "void ns::rows_kernel<float, Geometry>(float*)": "other",
+    "k_expsum": "elementwise",
+    # the object of a verb: a bias' gradient, vectors, activations that are moved, a layer's halves
+    "linear_backward_bias_kernel": "elementwise",
+    "gemm_bias_bwd_kernel": "dense_gemm",
+    "vectorDotProduct_kernel": "elementwise",
+    "scaled_dot_product_attention_kernel": "attention",
+    "copy_activations_kernel": "elementwise",
+    "activation_kernel": "activation",
+    "split_gate_up_kernel": "elementwise",
+    "linear_index_kernel": "other",
+    "int8_dropout_kernel": "elementwise",
+    # a gate beside a shift is an adaptive norm's; one that is chosen a router's
+    "scale_shift_gate_select_kernel": "elementwise",
+    "gate_select_kernel": "router",
+    "post_attention_rmsnorm_gate_residual_kernel": "norm",
+    "max_margin_criterion_kernel": "loss",
+    "stop_criterion_kernel": "other",
+    "classifier_free_guidance_combine_kernel": "elementwise",
 }
 
 
@@ -495,6 +524,7 @@ def test_a_name_that_tells_nothing_is_never_guessed(taxonomy: Taxonomy):
         ("acme_fp8_split_kernel", "quantize"),
         ("_kernel_delta_x", "attention"),
         ("acme_decode_rows_kernel", "attention"),
+        ("update_states_kernel", "attention"),
         ("context_fwd_kernel", "attention"),
         ("maxsumexp_kernel", "attention"),
     ],
