@@ -11,16 +11,17 @@ import pytest
 def for_each(names: str, *cases: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Like `pytest.mark.parametrize`, but all cases are one test: it goes on after a case that fails, and in the end names each of them.
 
-    A case finds `tmp_path` empty and nothing in `capsys`; all other fixtures are the same for all cases.
+    A case finds `tmp_path` empty and nothing in `capsys`; all other fixtures are the same for all cases. No case at all would pass
+    whatever the code does: that is an error when tests are collected.
     """
+    if not cases:
+        raise ValueError(f"{names}: there is no case")
     wanted = names.split(", ")
     rows = [dict(zip(wanted, case if len(wanted) > 1 else (case,), strict=True)) for case in cases]
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         @wraps(test)
         def over_all(**fixtures: Any) -> None:
-            if not rows:
-                pytest.skip("there is no case")
             failed: list[Exception] = []
             for place, row in enumerate(rows):
                 own = {}
