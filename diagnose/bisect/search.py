@@ -234,15 +234,16 @@ class State:
     @cached_property
     def outer(self) -> Posterior:
         """Steps among single readings, with as many of them assumed as none."""
-        return change_points(self.measured, self.question.count, self._single)
+        return change_points(self.measured, self.question.count, self.single)
 
     @cached_property
     def trend(self) -> Trend:
         """A line through the single readings of three candidates or more, held against their steps."""
-        return trend(self.measured, self.question.count, self._single, [self.outer.best])
+        return trend(self.measured, self.question.count, self.single, [self.outer.best])
 
     @cached_property
-    def _single(self) -> Beliefs:
+    def single(self) -> Beliefs:
+        """What is believed of single readings before any: levels as far apart as those measured, and a step as likely as none."""
         means = [one.mean for one in self.measured]
         width = max(self.numbers.level_range.value * (max(means) - min(means)), 8 * self.prior.scale)
         return Beliefs(prior=self.prior, width=width, none=1.0, more=self.numbers.further_step.value, drift=0.0)

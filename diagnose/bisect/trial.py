@@ -82,9 +82,9 @@ def run_command(command: Sequence[str], workspace: Workspace, timeout: float | N
             code = process.wait(_FOREVER if timeout is None else timeout)
         except subprocess.TimeoutExpired:
             timed_out = True
-            code = _cut(process)
+            code = end_command(process)
         except BaseException:
-            _cut(process)
+            end_command(process)
             raise
         finally:
             if process.stdin is not None:
@@ -92,7 +92,7 @@ def run_command(command: Sequence[str], workspace: Workspace, timeout: float | N
     return CommandResult(code=code, timed_out=timed_out, last_words=_last_lines(workspace.log))
 
 
-def _cut(process: subprocess.Popen[bytes]) -> int:
+def end_command(process: subprocess.Popen[bytes]) -> int:
     """Let the guard end the command, and wait for it.
 
     Not by `Popen.wait`: an interruption that comes while that holds its lock leaves the lock behind, and it would wait for ever.

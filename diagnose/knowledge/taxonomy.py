@@ -321,9 +321,9 @@ def load_taxonomy(folder: Traversable | Path | None = None, extra: Sequence[Path
     """
     buckets = load_buckets() if buckets is None else buckets
     root = folder if folder is not None else importlib.resources.files("trace_rules") / "buckets"
-    own = [_bucket_file(path, buckets) for path in extra]
+    own = [bucket_file(path, buckets) for path in extra]
     paths = sorted((path for path in root.iterdir() if path.name.endswith(".yaml")), key=lambda path: path.name)
-    shipped = [_bucket_file(path, buckets, packaged=folder is None) for path in paths]
+    shipped = [bucket_file(path, buckets, packaged=folder is None) for path in paths]
     if not shipped:
         raise _wrong(root.name, "the folder", "holds no .yaml file")
     for files in (own, shipped):
@@ -337,7 +337,7 @@ def load_taxonomy(folder: Traversable | Path | None = None, extra: Sequence[Path
         own=frozenset(own_id(entry) for file in own for _, entry in file.entries()),
         sets={name: words for file in (*shipped, *own) for name, words in file.content.sets.items()},
     )
-    _check(taxonomy, [*own, *shipped], root.name, packaged=folder is None and not own)
+    check_files(taxonomy, [*own, *shipped], root.name, packaged=folder is None and not own)
     if folder is None:
         _check_marks(taxonomy, root.name)
     return taxonomy
@@ -444,7 +444,7 @@ def _at(line: int | None) -> str:
     return "" if line is None else f"line {line}: "
 
 
-def _bucket_file(path: Traversable | Path, buckets: Buckets, *, packaged: bool = False) -> _Read:
+def bucket_file(path: Traversable | Path, buckets: Buckets, *, packaged: bool = False) -> _Read:
     """One file of buckets. The patterns of a `packaged` one are compiled by tests, and otherwise where they are used."""
     content, text = _decode(path, _BucketFile, packaged=packaged)
     file = _Read(name=path.name, text=text, content=content)
@@ -495,7 +495,7 @@ def _check_patterns(file: _Read) -> None:
         raise file.wrong((*place, name), entry.id, f"the pattern {pattern!r} is no regular expression ({reason})", pattern)
 
 
-def _check(taxonomy: Taxonomy, files: Sequence[_Read], name: str, *, packaged: bool) -> None:
+def check_files(taxonomy: Taxonomy, files: Sequence[_Read], name: str, *, packaged: bool) -> None:
     """Raise RuleFileError for what only shows across files. The words of `packaged` ones alone are checked by tests."""
     if len(taxonomy.contexts) > MAX_CONTEXTS:
         raise _wrong(name, "contexts", f"{len(taxonomy.contexts)} of them; at most {MAX_CONTEXTS} are possible")

@@ -505,14 +505,14 @@ def decode_ranges(path: Path, start: int, processes: int, chunk: int = CHUNK) ->
 
     None where that can't be done (no safe place to split, or no process could be started): decode in one then.
     """
-    ends = _splits(path, start, processes)
+    ends = splits(path, start, processes)
     if len(ends) < 3:
         return None
     (first, *others) = list(pairwise(ends))
     try:
         with ProcessPoolExecutor(len(others), mp_context=multiprocessing.get_context("spawn")) as pool:
-            futures = [pool.submit(_decode_range, path, low, high, chunk, is_last=high == ends[-1]) for low, high in others]
-            found = [_decode_range(path, *first, chunk, is_last=False), *(future.result() for future in futures)]
+            futures = [pool.submit(decode_range, path, low, high, chunk, is_last=high == ends[-1]) for low, high in others]
+            found = [decode_range(path, *first, chunk, is_last=False), *(future.result() for future in futures)]
     except (BrokenProcessPool, OSError):
         return None
     return Decoded(
@@ -523,7 +523,7 @@ def decode_ranges(path: Path, start: int, processes: int, chunk: int = CHUNK) ->
     )
 
 
-def _splits(path: Path, start: int, processes: int) -> list[int]:
+def splits(path: Path, start: int, processes: int) -> list[int]:
     """Byte offsets between which each process decodes: `start`, places between two events, and the file's size."""
     size = path.stat().st_size
     ends = [start]
@@ -549,7 +549,8 @@ def _between_events(text: bytes) -> int | None:
     return None
 
 
-def _decode_range(path: Path, low: int, high: int, chunk: int, *, is_last: bool) -> Decoded:
+def decode_range(path: Path, low: int, high: int, chunk: int, *, is_last: bool) -> Decoded:
+    """Decode the events in the bytes from `low` to `high`, `chunk` at a time; the list's closing bracket is expected in the last alone."""
     with collector_off():
         found = decode_stream(EventStream(_blocks(path, low, high, chunk), b"", chunk, open_end=not is_last))
     frames = {table: [pl.concat(pieces)] for table, pieces in found.part.frames.items()}

@@ -32,7 +32,7 @@ _RANGE: Wanted = {"start": "int", "end": "int", "eventType": "int", "globalTid":
 _NUMBERS = {
     "b": (11,), "B": (12,), "h": (13,), "H": (14,), "i": (5, 15), "I": (6, 16), "q": (17,), "Q": (18, 22, 23), "f": (19,), "d": (20,),
 }  # fmt: skip
-_ENTRY: Mapping[int, str] = {number: code for code, numbers in _NUMBERS.items() for number in numbers}
+ENTRY: Mapping[int, str] = {number: code for code, numbers in _NUMBERS.items() for number in numbers}
 _HEADER = struct.Struct("<IIIIQQ")
 _MAX_PAYLOADS = 200_000
 _NO_DESCRIPTION = ("ncclGroupStart", "ncclGroupEnd", "ncclCommCount", "ncclCommUserRank", "ncclCommCuDevice", "ncclCommGetAsyncError")
@@ -186,7 +186,7 @@ def _layouts(source: Source) -> dict[int, list[tuple[str, str, int]]]:
     layouts: dict[int, dict[int, tuple[str, str, int]]] = {}
     for row in source.small("NVTX_PAYLOAD_SCHEMA_ENTRIES"):
         schema, index, kind, name = whole(row.get("schemaId")), whole(row.get("idx")), whole(row.get("type")), text(row.get("name"))
-        code = _ENTRY.get(kind or 0)
+        code = ENTRY.get(kind or 0)
         if schema is None or index is None or name is None or code is None:
             continue
         layouts.setdefault(schema, {})[index] = (name, code, whole(row.get("offset")) or 0)

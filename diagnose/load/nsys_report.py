@@ -82,7 +82,7 @@ def _run(arguments: list[str], workdir: Path, timeout_s: float) -> tuple[int, st
             status = process.wait(timeout=timeout_s)
         except BaseException:
             if process is not None:
-                _stop(process)
+                stop(process)
             raise
     with log.open("rb") as output:
         return status, output.read(_MAX_OUTPUT).decode(errors="replace")
@@ -105,7 +105,8 @@ def _uninterrupted() -> Iterator[None]:
         signal.raise_signal(one)
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a program and all that it started in its session: asked first, killed where that is not heeded in five seconds."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, sign)

@@ -225,10 +225,10 @@ class SqliteSource(Struct, frozen=True):
         try:
             return _query(connection, sql, batch)
         except _FAILURES as error:
-            raise _refused(self.name, error) from None
+            raise unreadable(self.name, error) from None
 
 
-def _refused(name: str, error: BaseException) -> InputError:
+def unreadable(name: str, error: BaseException) -> InputError:
     """That the export is damaged, in the database's own words without quotes of its content; or what the machine lacks to read it."""
     said = str(error)
     scarce = next(
@@ -253,7 +253,7 @@ def _metadata(connection: sqlite3.Connection, name: str) -> Iterator[None]:
     try:
         yield
     except (*_DAMAGE, MemoryError) as error:
-        raise _refused(name, error) from None
+        raise unreadable(name, error) from None
     finally:
         connection.set_progress_handler(None, 0)
 
@@ -283,7 +283,7 @@ def _check_pages(uri: str, name: str) -> None:
         with _arrow(uri) as connection:
             messages = _query(connection, "PRAGMA quick_check").to_series().to_list()
     except _FAILURES as error:
-        raise _refused(name, error) from None
+        raise unreadable(name, error) from None
     faults = [message for message in messages if not isinstance(message, str) or (message != "ok" and not _VALUE_MESSAGE.match(message))]
     if faults:
         raise damaged(name, f"SQLite's own check finds {len(faults)} fault{'s' if len(faults) > 1 else ''} in it")
@@ -366,7 +366,7 @@ def _private_copy(path: Path, sidecars: Sequence[Path], folder: Path) -> Path:
             "Free space in the temporary folder, or close the program that writes the file.",
         ) from None
     except _DAMAGE as error:
-        raise _refused(path.name, error) from None
+        raise unreadable(path.name, error) from None
     return copy
 
 
@@ -395,7 +395,7 @@ def read(path: Path, *, rank: int | None = None, rules: EnvironmentRules | None 
                 meta.execute(f"PRAGMA {pragma}")
             arrow = stack.enter_context(_arrow(uri))
         except (*_DAMAGE, MemoryError, *_FAILURES) as error:
-            raise _refused(name, error) from None
+            raise unreadable(name, error) from None
         source = SqliteSource(name, uri, meta, arrow, place.stat().st_size, _discover(meta, name))
         with ThreadPoolExecutor(max_workers=1) as pool:
             check = pool.submit(_check_pages, uri, name)

@@ -21,24 +21,24 @@ class _Listener:
         self.last = 0.0
 
 
-_LISTENER = _Listener()
+LISTENER = _Listener()
 
 
 def tell(done: int, whole: int, unit: str) -> None:
     """So much of an input is read: `unit` is bytes or the rows of a table; `whole` is 0 where it is not known."""
-    if _LISTENER.heard is None:
+    if LISTENER.heard is None:
         return
     now = time.monotonic()
-    if now - _LISTENER.last >= EVERY_S:
-        _LISTENER.last = now
-        _LISTENER.heard(done, whole, unit)
+    if now - LISTENER.last >= EVERY_S:
+        LISTENER.last = now
+        LISTENER.heard(done, whole, unit)
 
 
 @contextmanager
 def listening(heard: Heard) -> Iterator[None]:
     """Tell `heard` while an input is read."""
-    before, _LISTENER.heard = _LISTENER.heard, heard
+    before, LISTENER.heard = LISTENER.heard, heard
     try:
         yield
     finally:
-        _LISTENER.heard = before
+        LISTENER.heard = before

@@ -147,13 +147,14 @@ class FixReader(Struct, frozen=True, kw_only=True):
         """
         here = {one.framework for one in spec.changes} & set(self.context.frameworks)
         beside = set(BESIDE_FRAMEWORKS) - ({GENERAL} if here else set())
-        wanted = [one for one in spec.changes if one.framework in here | beside and self._wanted(one, framework_known=bool(here))]
+        wanted = [one for one in spec.changes if one.framework in here | beside and self.is_wanted(one, framework_known=bool(here))]
         if self.context.job is not None:
             return wanted
         certain = [one for one in wanted if one.only is None or self.context.holds(one.only) is True]
         return certain or wanted
 
-    def _wanted(self, change: ChangeSpec, *, framework_known: bool) -> bool:
+    def is_wanted(self, change: ChangeSpec, *, framework_known: bool) -> bool:
+        """Whether a fix's change is shown: not where its condition fails, nor, undecided, where there is nothing to take out."""
         held = None if change.only is None else self.context.holds(change.only)
         if change.only is None or held is not None:
             return held is not False

@@ -144,7 +144,7 @@ SEGMENTS = (
     Segment("allocator", Look("CPU: allocator calls", "#7a3e2b", "+", order=6), lambda step: step.allocator_ns),
     Segment("dependency_stalled", Look("waiting, cause unknown", "#5c6670", "-", order=7), lambda step: step.dependency_stalled_ns),
 )
-_CAUSE_LOOKS = {
+CAUSE_LOOKS = {
     **{part.key: part.look for part in SEGMENTS},
     "blocking": Look("stalled on another kernel", "#d98ca0", order=10),
     "python": Look("CPU: Python", "#5fae57", order=20),
@@ -160,7 +160,7 @@ _CAUSE_LOOKS = {
 
 def gap_look(cause: str) -> Look:
     """How a gap of that cause is drawn; a cause that is not known here keeps its own name."""
-    return _CAUSE_LOOKS.get(cause) or Look(words(cause), "#c9b8a8", ".", order=99)
+    return CAUSE_LOOKS.get(cause) or Look(words(cause), "#c9b8a8", ".", order=99)
 
 
 def reason_label(state: str) -> str:

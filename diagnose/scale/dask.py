@@ -68,7 +68,7 @@ class DaskEngine(Struct, frozen=True, kw_only=True):
             workers = min(self.jobs or processors(), len(run.tasks))
             with (
                 few_threads(workers),
-                _own_cluster(distributed, workers) as cluster,
+                own_cluster(distributed, workers) as cluster,
                 distributed.Client(cluster, set_as_default=False) as own,
             ):
                 yield own
@@ -100,7 +100,7 @@ def _distributed() -> Any:
 
 
 @contextmanager
-def _own_cluster(distributed: Any, workers: int) -> Iterator[Any]:
+def own_cluster(distributed: Any, workers: int) -> Iterator[Any]:
     """Worker processes of one thread each, under the same limits as those of the local engine."""
     import dask  # noqa: PLC0415
 

@@ -88,7 +88,7 @@ class LocalEngine(Struct, frozen=True, kw_only=True):
     def _until_broken(self, run: Run, queue: deque[Task], size: int) -> Generator[Outcome | None, None, list[Task]]:
         """Run tasks from `queue` in a fresh pool, until none is left or a worker dies; the tasks that were in flight then."""
         context = _Workers()
-        pool = ProcessPoolExecutor(size, mp_context=context, initializer=_prepare)
+        pool = ProcessPoolExecutor(size, mp_context=context, initializer=prepare)
         flying: dict[Future[Outcome], Task] = {}
         broken: list[Task] = []
         whole = False
@@ -141,18 +141,20 @@ def _run(task: Attempt, settings: Settings, what: Task) -> Outcome:
         os._exit(128 + signal.SIGTERM)  # the pool's own loop would go on
 
 
-def _prepare() -> None:
+def prepare() -> None:
     """In a new worker: leave Ctrl-C to the parent, unwind when asked to end, and end when the parent has gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _unwind)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGTERM, unwind)
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _unwind(_signal: int, _frame: FrameType | None) -> None:
+def unwind(_signal: int, _frame: FrameType | None) -> None:
+    """Asked to end (SIGTERM): leave as an exception, so that temporary folders are removed."""
     raise SystemExit(128 + signal.SIGTERM)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """Once the parent has gone: unwind, and after a while end in any case."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return

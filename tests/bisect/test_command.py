@@ -242,9 +242,9 @@ def test_the_command_ends_with_a_search_that_is_killed(tmp_path: Path, number: s
 def test_a_command_is_ended_where_an_interruption_left_a_lock_behind() -> None:
     """A signal that comes while Popen asks for its child leaves Popen's lock held."""
     process = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import sys; sys.stdin.read(); sys.exit(7)"], stdin=subprocess.PIPE)
-    process._waitpid_lock.acquire()  # type: ignore[attr-defined]
+    process._waitpid_lock.acquire()  # type: ignore[attr-defined]  # noqa: SLF001 - what an interrupted Popen leaves
     codes: list[int] = []
-    waiting = threading.Thread(target=lambda: codes.append(trial._cut(process)), daemon=True)
+    waiting = threading.Thread(target=lambda: codes.append(trial.end_command(process)), daemon=True)
     waiting.start()
     waiting.join(60)
     assert codes == [7]

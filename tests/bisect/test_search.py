@@ -407,7 +407,7 @@ def test_before_measuring_a_step_is_as_likely_as_none() -> None:
     question = Question(count=8, repeats=REPEATS, again=False)
     state = State(question, load_numbers(), [capture(place, 0) for place in range(8)])
     odds = state.outer.none / (1 - state.outer.none)
-    hundredfold = change_points(state.measured, 8, replace(state._single, none=100.0)).none
+    hundredfold = change_points(state.measured, 8, replace(state.single, none=100.0)).none
     assert 0.01 < odds < 100
     assert hundredfold / (1 - hundredfold) / 100 == pytest.approx(odds, rel=1e-3)
 

@@ -32,7 +32,7 @@ def read_once() -> None:
     """
     if os.environ.get(AFRESH):
         return
-    bucket_file = taxonomy._bucket_file
+    bucket_file = taxonomy.bucket_file
 
     def kept_file(path: Traversable | Path, buckets: Buckets, *, packaged: bool = False) -> Any:
         if not path.is_file():
@@ -53,9 +53,9 @@ def read_once() -> None:
     rule_checks.compile_all = _compiled_once(rule_checks.compile_all)  # type: ignore[assignment]
     load_buckets = taxonomy.load_buckets
     taxonomy.load_buckets = loading.load_buckets = lambda data=None: _kept(("buckets", data), lambda: load_buckets(data))  # type: ignore[attr-defined]
-    check = taxonomy._check
-    taxonomy._bucket_file = kept_file
-    taxonomy._check = kept_check
+    check = taxonomy.check_files
+    taxonomy.bucket_file = kept_file
+    taxonomy.check_files = kept_check
     load = strict_yaml.load
 
     def kept_yaml(text: str | bytes, repeated: list[strict_yaml.Repeated] | None = None) -> object:

@@ -145,7 +145,7 @@ def test_a_program_that_is_stopped_takes_what_it_started_along() -> None:
     try:
         assert process.stdout is not None
         started = int(process.stdout.readline())
-        nsys_report._stop(process)
+        nsys_report.stop(process)
         assert process.poll() == -signal.SIGTERM
         assert gone(started)
     finally:

@@ -327,7 +327,7 @@ def test_numbers_of_payloads_have_the_types_that_nvtx_gives_them() -> None:
         "SIZE": (22, 8),
         "ADDRESS": (23, 8),
     }
-    found = {(number, struct.calcsize(code), code.isupper()) for number, code in nsys_nvtx._ENTRY.items()}
+    found = {(number, struct.calcsize(code), code.isupper()) for number, code in nsys_nvtx.ENTRY.items()}
     assert found == {(*one, False) for one in signed.values()} | {(*one, True) for one in unsigned.values()}
 
 
@@ -792,6 +792,6 @@ def test_a_schema_with_foreign_bytes_is_refused_as_damaged(tmp_path: Path) -> No
 
 def test_what_the_machine_lacks_is_not_called_damage() -> None:
     for said in ("out of memory", "IO: failed to open: failed to allocate memory", "unable to open database file"):
-        error = nsys_sqlite._refused("run.sqlite", sqlite3.OperationalError(said))
+        error = nsys_sqlite.unreadable("run.sqlite", sqlite3.OperationalError(said))
         assert (error.what.startswith("run.sqlite could not be read"), "damaged" in str(error)) == (True, False), said
-    assert "memory ran out" in nsys_sqlite._refused("run.sqlite", MemoryError()).what
+    assert "memory ran out" in nsys_sqlite.unreadable("run.sqlite", MemoryError()).what

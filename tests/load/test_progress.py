@@ -40,4 +40,4 @@ def test_readers_of_both_kinds_tell_how_far_they_are(tmp_path: Path, monkeypatch
         if path != export:
             assert heard[-1][:2] == (path.stat().st_size, path.stat().st_size)
     load(path)
-    assert progress._LISTENER.heard is None
+    assert progress.LISTENER.heard is None

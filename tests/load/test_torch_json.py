@@ -569,7 +569,7 @@ def test_two_processes_read_what_one_reads(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "t.json"
     path.write_bytes(document(events(3000), record_shapes=1) + b"\n")
     one = conform(read(path, display_name="t"))
-    assert len(kineto_stream._splits(path, path.read_bytes().index(b"[{") + 1, 2)) == 3
+    assert len(kineto_stream.splits(path, path.read_bytes().index(b"[{") + 1, 2)) == 3
     two = conform(read(path, display_name="t", processes=2))
     assert as_rows(two) == as_rows(one)
     assert (two.ledger, two.provenance, two.ranks, two.devices) == (one.ledger, one.provenance, one.ranks, one.devices)
@@ -582,9 +582,9 @@ def test_ranges_join_to_the_whole(count: int, pieces: int, tmp_path: Path) -> No
     path = tmp_path / "t.json"
     path.write_bytes(data)
     start = data.index(b'"traceEvents": [') + 16
-    ends = kineto_stream._splits(path, start, pieces)
+    ends = kineto_stream.splits(path, start, pieces)
     assert ends == sorted(set(ends))
-    parts = [kineto_stream._decode_range(path, low, high, 500, is_last=high == ends[-1]) for low, high in itertools.pairwise(ends)]
+    parts = [kineto_stream.decode_range(path, low, high, 500, is_last=high == ends[-1]) for low, high in itertools.pairwise(ends)]
     assert sum(part.undecodable for part in parts) == 0
     assert [part.cut for part in parts] == [None] * len(parts)
     whole = kineto_stream.joined([part.part for part in parts])

@@ -150,4 +150,4 @@ def test_a_change_whose_condition_nobody_can_decide_stays_unless_there_is_nothin
 ) -> None:
     reader = FixReader(context=make_context(facts(), None if text is None else parse_job(text), BOOK))
     change = ChangeSpec(framework="megatron-lm", key="--recompute-method", to="null", op=op, only="job_recompute_method <> 'none'")
-    assert reader._wanted(change, framework_known=True) == kept
+    assert reader.is_wanted(change, framework_known=True) == kept

@@ -276,7 +276,7 @@ def test_walls_claim_their_part_of_the_one_bar(demo: Diagnosis) -> None:
 def test_one_colour_has_one_meaning() -> None:
     """Over the bar, the figures of the step and the buckets: who has learnt a colour in one finds it in the others."""
     meaning = {spec.colour.lower(): {f"bucket {name}"} for name, spec in words.VOCABULARY.buckets.items()}
-    looks = list(words._CAUSE_LOOKS.values())
+    looks = list(words.CAUSE_LOOKS.values())
     same = {"waiting: permute/unpermute": "stalled on permute/unpermute"}
     for label, colour in [
         *((look.label, look.colour) for look in looks),
@@ -307,8 +307,8 @@ def test_a_command_can_be_copied_from_a_narrow_terminal(name: str) -> None:
 
 def test_settings_that_need_several_lines_are_all_written() -> None:
     lines = tuple(f"model.setting_{number}: {number * 1000}" for number in range(9))
-    writer = terminal._Written(width=80, look="screen", whole=False)
-    told = [str(line) for line in writer._settings(report.Written(where="job.yaml", language="yaml", lines=lines))]
+    writer = terminal.AnswerWriter(width=80, look="screen", whole=False)
+    told = [str(line) for line in writer.settings(report.Written(where="job.yaml", language="yaml", lines=lines))]
     assert [word for line in told for word in re.findall(r"model\.setting_\d: \d+", line)] == list(lines)
     assert 1 < len(told) < len(lines)
     assert max(map(len, told)) <= 80

@@ -231,10 +231,10 @@ def test_a_new_worker_leaves_ctrl_c_to_its_parent_and_watches_it(monkeypatch: py
     handlers: dict[int, object] = {}
     watching = threading.Event()
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
-    monkeypatch.setattr(local, "_end_with_parent", watching.set)
-    local._prepare()
+    monkeypatch.setattr(local, "end_with_parent", watching.set)
+    local.prepare()
     assert watching.wait(60)
-    assert handlers == {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: local._unwind}
+    assert handlers == {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: local.unwind}
 
 
 @pytest.mark.deep
@@ -272,7 +272,7 @@ def test_a_cluster_of_our_own_has_processes_of_one_thread_each_and_listens_here_
     asked: list[dict[str, object]] = []
     cluster = SimpleNamespace(close=lambda: asked.append({"closed": True}))
     distributed = SimpleNamespace(LocalCluster=lambda **options: asked.append(options) or cluster)
-    with dask_engine._own_cluster(distributed, 3) as own:
+    with dask_engine.own_cluster(distributed, 3) as own:
         assert own is cluster
         assert {name: asked[0][name] for name in ("n_workers", "threads_per_worker", "processes", "host")} == {
             "n_workers": 3, "threads_per_worker": 1, "processes": True, "host": "127.0.0.1",

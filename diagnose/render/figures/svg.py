@@ -17,8 +17,8 @@ WIDTH, HALF = 960, 600  # units of length, of a figure and of one that shares it
 _SIGN = 7.2  # the width of one sign of a label, about
 _LONGEST_NAME = 34
 _MOST_TICKS = 8  # of an axis, about
-_LEAST = 0.4  # no bar is thinner than that
-_PIXEL = 1.5  # what is narrower on a printed page is drawn with its neighbours
+THINNEST = 0.4  # no bar is thinner than that
+PIXEL = 1.5  # what is narrower on a printed page is drawn with its neighbours
 _CELL_TEXT = 54  # from this width on a cell holds its number
 _SHAPES = {
     "circle": "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z",
@@ -38,7 +38,7 @@ _LINES = {  # of fill patterns, in a square of 6
 }
 
 
-class _Area(Struct, frozen=True, kw_only=True):
+class Area(Struct, frozen=True, kw_only=True):
     """The area of the marks, in units of length, and how places on the axes lie in it."""
 
     left: float
@@ -49,10 +49,12 @@ class _Area(Struct, frozen=True, kw_only=True):
     y: Axis
 
     def across(self, value: float) -> float:
+        """How far from the left a value of the x axis is drawn."""
         low, high = self.x.extent
         return self.left + (self.right - self.left) * (value - low) / (high - low)
 
     def down(self, value: float) -> float:
+        """How far from the top a value of the y axis is drawn; rows with names go from above, numbers from below."""
         low, high = self.y.extent
         share = (value - low) / (high - low)
         return self.top + (self.bottom - self.top) * (share if self.y.names else 1 - share)
@@ -60,7 +62,7 @@ class _Area(Struct, frozen=True, kw_only=True):
 
 def draw(figure: Figure) -> str:
     """The figure as one `<svg>` element. The legend is apart: see `legend`."""
-    area = _area(figure)
+    area = area_of(figure)
     height = area.bottom + (40 if figure.x.title else 22)
     key, width = _text(figure.key), _width(figure)
     size = f'viewBox="0 0 {width} {_n(height)}" style="min-width:{_n(0.6 * width)}px;max-width:{_n(1.25 * width)}px"'
@@ -125,15 +127,16 @@ def _width(figure: Figure) -> int:
     return HALF if figure.half else WIDTH
 
 
-def _area(figure: Figure) -> _Area:
+def area_of(figure: Figure) -> Area:
+    """Where a figure's marks lie: beside the names of its rows, the scale of its colours and what stands above."""
     names = figure.y.names or tuple(text for _, text in ticks(figure.y))
     left = max(44.0, 14 + _SIGN * min(_LONGEST_NAME, max(len(name) for name in names)))
     scale = 88 if any(isinstance(mark, Cells) for mark in figure.marks) else 0
     above = 26 if any(note.y is None for note in figure.notes) or figure.y.title else 6
-    return _Area(left=left, right=_width(figure) - 14.0 - scale, top=above, bottom=above + figure.height, x=figure.x, y=figure.y)
+    return Area(left=left, right=_width(figure) - 14.0 - scale, top=above, bottom=above + figure.height, x=figure.x, y=figure.y)
 
 
-def _axes(area: _Area) -> Iterator[str]:
+def _axes(area: Area) -> Iterator[str]:
     """Lines and labels of both axes."""
     yield '<g stroke="currentColor" stroke-opacity="0.16">'
     if not area.x.names:
@@ -155,7 +158,7 @@ def _axes(area: _Area) -> Iterator[str]:
         yield f'<text x="{_n(area.left - 8)}" y="14" text-anchor="end" fill-opacity="0.75">{_text(area.y.title)}</text>'
 
 
-def _named_ticks(area: _Area) -> list[tuple[float, str]]:
+def _named_ticks(area: Area) -> list[tuple[float, str]]:
     """The names on the x axis that have room."""
     room = (area.right - area.left) / len(area.x.names)
     every = math.ceil((_SIGN * max(len(name) for name in area.x.names) + 14) / room)
@@ -182,7 +185,7 @@ def _pattern(look: Look, identifier: str) -> str:
     )
 
 
-def _band(area: _Area, band: Band) -> str:
+def _band(area: Area, band: Band) -> str:
     if band.axis == "x":
         left, right, top, bottom = area.across(band.low), area.across(band.high), area.top, area.bottom
     else:
@@ -194,7 +197,7 @@ def _band(area: _Area, band: Band) -> str:
     return f'<rect {box} fill="{_text(band.colour)}" fill-opacity="0.15" {line}/>'
 
 
-def _notes(area: _Area, notes: tuple[Note, ...]) -> Iterator[str]:
+def _notes(area: Area, notes: tuple[Note, ...]) -> Iterator[str]:
     above = sorted(note.x for note in notes if note.y is None)
     for note in notes:
         x = area.across(note.x)
@@ -208,7 +211,7 @@ def _notes(area: _Area, notes: tuple[Note, ...]) -> Iterator[str]:
         yield f'<text x="{_n(x + (0 if note.y is None else 6))}" y="{_n(y)}"{anchor}>{_short(note.text, limit)}</text>'
 
 
-def _mark(area: _Area, mark: Bars | Points | Cells | Spans, identifier: str) -> Iterator[str]:
+def _mark(area: Area, mark: Bars | Points | Cells | Spans, identifier: str) -> Iterator[str]:
     if isinstance(mark, Bars):
         yield from _bars(area, mark, identifier)
     elif isinstance(mark, Spans):
@@ -219,36 +222,36 @@ def _mark(area: _Area, mark: Bars | Points | Cells | Spans, identifier: str) -> 
         yield from _cells(area, mark, identifier)
 
 
-def _bars(area: _Area, bars: Bars, identifier: str) -> Iterator[str]:
+def _bars(area: Area, bars: Bars, identifier: str) -> Iterator[str]:
     row = (area.bottom - area.top) / len(area.y.names)
     line = ' stroke="#000" stroke-opacity="0.55" stroke-width="0.8"' if bars.outlined else ""
     yield f'{_pattern(bars.look, identifier)}<g fill="{_fill(bars.look, identifier)}"{line}>'
     for bar in bars.data:
         left, top = area.across(bar.start), area.down(bar.row) - 0.375 * row
-        width = max(area.across(bar.start + bar.length) - left, _LEAST)
+        width = max(area.across(bar.start + bar.length) - left, THINNEST)
         shape = f'<rect x="{_n(left)}" y="{_n(top)}" width="{_n(width)}" height="{_n(0.75 * row)}">'
         yield f"{shape}{_title(bars.hover, bar.fields)}</rect>"
     yield "</g>\n"
 
 
-def _spans(area: _Area, spans: Spans, identifier: str) -> Iterator[str]:
+def _spans(area: Area, spans: Spans, identifier: str) -> Iterator[str]:
     """One path for each look: a box for what is wider than a pixel; of what is narrower the look that fills most of its pixel."""
     row = (area.bottom - area.top) / len(area.y.names)
     boxes: list[list[tuple[int, float, float]]] = [[] for _ in spans.looks]
     narrow: dict[tuple[int, int], Counter[int]] = {}
     for line, start, length, look in zip(spans.row, spans.start, spans.length, spans.look, strict=True):
         left, right = area.across(start / 1e6), area.across((start + length) / 1e6)
-        if right - left >= _PIXEL:
+        if right - left >= PIXEL:
             boxes[look].append((line, left, right))
         else:
-            narrow.setdefault((line, int(left / _PIXEL)), Counter())[look] += length + 1
+            narrow.setdefault((line, int(left / PIXEL)), Counter())[look] += length + 1
     for (line, pixel), looks in sorted(narrow.items()):
         look = min(looks, key=lambda one: (-looks[one], one))
         before = boxes[look][-1] if boxes[look] else None
-        if before is not None and before[0] == line and abs(before[2] - pixel * _PIXEL) < _LEAST:
-            boxes[look][-1] = (line, before[1], (pixel + 1) * _PIXEL)
+        if before is not None and before[0] == line and abs(before[2] - pixel * PIXEL) < THINNEST:
+            boxes[look][-1] = (line, before[1], (pixel + 1) * PIXEL)
         else:
-            boxes[look].append((line, pixel * _PIXEL, (pixel + 1) * _PIXEL))
+            boxes[look].append((line, pixel * PIXEL, (pixel + 1) * PIXEL))
     for place, kind in enumerate(spans.looks):
         tall, mine = 0.75 * row, f"{identifier}-{place}"
         shapes = (
@@ -259,7 +262,7 @@ def _spans(area: _Area, spans: Spans, identifier: str) -> Iterator[str]:
             yield f'{_pattern(kind, mine)}<path fill="{_fill(kind, mine)}" d="{"".join(shapes)}"/>\n'
 
 
-def _points(area: _Area, points: Points) -> Iterator[str]:
+def _points(area: Area, points: Points) -> Iterator[str]:
     colour, faint = _text(points.look.colour), ' opacity="0.55"' if points.faint else ""
     yield f'<g fill="{colour}" stroke="{colour}"{faint}>'
     for point in points.data:
@@ -272,7 +275,7 @@ def _points(area: _Area, points: Points) -> Iterator[str]:
     yield "</g>\n"
 
 
-def _cells(area: _Area, cells: Cells, identifier: str) -> Iterator[str]:
+def _cells(area: Area, cells: Cells, identifier: str) -> Iterator[str]:
     width, height = (area.right - area.left) / len(area.x.names), (area.bottom - area.top) / len(area.y.names)
     gap = 1 if width > 6 else 0
     written = width >= _CELL_TEXT
@@ -304,7 +307,7 @@ def _runs(cells: tuple[Cell, ...]) -> Iterator[tuple[int, int]]:
             yield columns[0], columns[-1] + 1
 
 
-def _scale(area: _Area, cells: Cells, identifier: str) -> Iterator[str]:
+def _scale(area: Area, cells: Cells, identifier: str) -> Iterator[str]:
     """The scale of a heat map's colours, right of it."""
     left, height = area.right + 14, area.bottom - area.top
     last = len(cells.colours) - 1

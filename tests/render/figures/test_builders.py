@@ -85,7 +85,7 @@ def test_the_timeline_has_every_operation_and_gap_in_its_lane() -> None:
 
 def test_one_colour_of_the_timeline_has_one_meaning() -> None:
     buckets = {words.bucket_colour(name) for name in words.BUCKET_COLOUR}
-    causes = [words.gap_look(cause) for cause in words._CAUSE_LOOKS]
+    causes = [words.gap_look(cause) for cause in words.CAUSE_LOOKS]
     assert not buckets & {look.colour for look in causes}
     assert len({look.colour for look in causes}) == len(set(causes))
 

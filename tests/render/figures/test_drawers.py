@@ -112,7 +112,7 @@ def check_svg(figure: Figure) -> None:
                 x, y, width, height = (float(element.attrib[name]) for name in ("x", "y", "width", "height"))
                 across.append((datum.start, x))
                 down.append((datum.row, y + height / 2))
-                if width > svg._LEAST:
+                if width > svg.THINNEST:
                     across.append((datum.start + datum.length, x + width))
             else:
                 *interval, sign = element.findall(f"{SVG}path")
@@ -135,12 +135,12 @@ def check_spans(figure: Figure, spans: Spans, root: ET.Element) -> None:
         for path in root.findall(f"{SVG}path")
         for box in path.attrib["d"].split("M")[1:]
     ]
-    area = svg._area(figure)
+    area = svg.area_of(figure)
     rows = {row: round(area.down(row), 1) for row in range(len(figure.y.names))}
     for row, start, length in zip(spans.row, spans.start, spans.length, strict=True):
         left, right = area.across(start / 1e6), area.across((start + length) / 1e6)
         assert any(
-            abs(top + tall / 2 - rows[row]) < 0.2 and at - 0.1 <= left <= at + wide + 0.1 and right <= at + max(wide, 2 * svg._PIXEL) + 0.1
+            abs(top + tall / 2 - rows[row]) < 0.2 and at - 0.1 <= left <= at + wide + 0.1 and right <= at + max(wide, 2 * svg.PIXEL) + 0.1
             for at, top, wide, tall, *_ in boxes
         )
     assert len(boxes) <= len(spans.row)

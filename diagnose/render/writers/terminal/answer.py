@@ -33,7 +33,7 @@ _AMOUNT, _PERCENT = 9, 7  # columns of the bar's figures
 
 def lines(contents: Sequence[r.Content], look: str, width: int, *, whole: bool) -> list[Words]:
     """The answer, wrapped to `width`. `look`: the style of the verdict; `whole`: nothing is left out, however long."""
-    made = _Written(width=width, look=look, whole=whole)
+    made = AnswerWriter(width=width, look=look, whole=whole)
     pieces = [piece for content in contents for piece in made.pieces(content)]
     most = next((most for columns, most in SCREENS if width >= columns), NARROW)
     if not whole:
@@ -60,7 +60,7 @@ def _main_steps(pieces: Sequence[Piece[Words]], *, without: Sequence[Piece[Words
     return [match[1] for piece in pieces if piece.name not in shown and (match := _MAIN_STEP.fullmatch(piece.name))]
 
 
-class _Written:
+class AnswerWriter:
     """Writes the parts of an answer as pieces."""
 
     def __init__(self, *, width: int, look: str, whole: bool) -> None:
@@ -145,7 +145,7 @@ class _Written:
 
     def _step(self, step: r.Step, worth: int) -> Iterator[Piece[Words]]:
         """The step with its settings stands together: half of the settings are no fix."""
-        inside = [line for written in step.settings for line in self._settings(written)]
+        inside = [line for written in step.settings for line in self.settings(written)]
         if len(inside) > MOST_SETTINGS:
             more = f"… and {len(inside) - MOST_SETTINGS + 1} more lines: diagnose explain {step.id}"
             inside = [*inside[: MOST_SETTINGS - 1], *self._wrapped((more, "dim"), left=_INDENT)]
@@ -174,7 +174,7 @@ class _Written:
             return (first, *wrapped[1:])
         return (first, *wrapped[1:], Words(right.rjust(self.width)))
 
-    def _settings(self, written: r.Written) -> Iterator[Words]:
+    def settings(self, written: r.Written) -> Iterator[Words]:
         """Settings to copy: several on a line where they fit, none broken unless it is longer than a line."""
         where = f"{written.where}: " if written.where else ""
         style = "" if written.language == "words" else "cyan"
