@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import polars as pl
 from msgspec import Struct
@@ -106,24 +107,42 @@ def _members(graphs: Sequence[Graph], meetings: Meetings, firsts: Sequence[int])
     return {node: _Member((instance, cut), *told) for node, instance, cut, *told in met.iter_rows()}
 
 
-def _worked_off(
-    graphs: Sequence[Graph], firsts: Sequence[int], meeting_of: Mapping[int, _Member], *, waiting: bool
-) -> tuple[list[int], list[int], set[int]]:
-    """Begin and end of every node, in any order in which all that a node waits for goes before it; and the meetings that were broken."""
-    nodes = pl.concat([graph.nodes.select("start", "delay", "duration") for graph in graphs])
+class _Edges(NamedTuple):
+    """All graphs' edges in lists, by the node that they come from: those of node `n` stand from `bounds[n]` to `bounds[n + 1]`.
+
+    `ended`: whether an edge waits for that node's end, else for its begin; `missing`: for how many edges each node waits itself.
+    """
+
+    bounds: list[int]
+    targets: list[int]
+    lags: list[int]
+    ended: list[bool]
+    missing: list[int]
+
+
+def _edges(graphs: Sequence[Graph], firsts: Sequence[int], count: int) -> _Edges:
+    """The edges among `count` nodes; `firsts`: the number of each graph's first node."""
     edges = pl.concat(
         [
             graph.edges.select(pl.col("src", "dst").cast(pl.Int64) + first, (pl.col("after") == "end").alias("ended"), "lag")
             for graph, first in zip(graphs, firsts, strict=False)
         ]
     )
-    numbers = pl.int_range(nodes.height + 1, eager=True)
+    numbers = pl.int_range(count + 1, eager=True)
     missing: list[int] = (
         numbers[:-1].alias("dst").to_frame().join(edges.group_by("dst").len(), on="dst", how="left", maintain_order="left")["len"]
     ).fill_null(0).to_list()  # fmt: skip
     edges = edges.sort("src")
     bounds: list[int] = edges["src"].search_sorted(numbers).to_list()
-    targets, lags, ended = edges["dst"].to_list(), edges["lag"].to_list(), edges["ended"].to_list()
+    return _Edges(bounds, edges["dst"].to_list(), edges["lag"].to_list(), edges["ended"].to_list(), missing)
+
+
+def _worked_off(
+    graphs: Sequence[Graph], firsts: Sequence[int], meeting_of: Mapping[int, _Member], *, waiting: bool
+) -> tuple[list[int], list[int], set[int]]:
+    """Begin and end of every node, in any order in which all that a node waits for goes before it; and the meetings that were broken."""
+    nodes = pl.concat([graph.nodes.select("start", "delay", "duration") for graph in graphs])
+    bounds, targets, lags, ended, missing = _edges(graphs, firsts, nodes.height)
     durations, delays, begins = nodes["duration"].to_list(), nodes["delay"].to_list(), nodes["start"].to_list()
     ends: list[int] = [0] * nodes.height
     ready = [_NEVER] * nodes.height

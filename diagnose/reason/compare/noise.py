@@ -116,11 +116,7 @@ def decide(
     moved = p <= terms.level and (relative is None or abs(relative) >= terms.floor)
     inside = low is not None and high is not None and max(-low, high) <= terms.allowed * abs(levels[0])
     shown = smallest is not None and smallest <= terms.allowed
-    result: Result = "cannot_tell"
-    if identical or (inside and shown and not moved):
-        result = "no_change"
-    elif moved:
-        result = "regression" if (delta > 0) == larger_is_worse else "improvement"
+    same = identical or (inside and shown and not moved)
     return Decision(
         base=levels[0],
         new=levels[1],
@@ -138,7 +134,7 @@ def decide(
         doubt=None if source != "assumed" or counts else _doubt(noise, terms.level, scale, limits),
         more=None if smallest is None or shown else _more(noise, len(base), len(new), terms, scale, limits),
         basis="identical" if identical else "single step" if single else "two captures" if noise.freedom is None else "runs",
-        result=result,
+        result=_result(same=same, moved=moved, worse=(delta > 0) == larger_is_worse),
     )
 
 
@@ -168,6 +164,15 @@ class _Terms(Struct, frozen=True, kw_only=True):
     level: float
     floor: float
     allowed: float
+
+
+def _result(*, same: bool, moved: bool, worse: bool) -> Result:
+    """What it comes to: nothing changed that noise could hide, a change beyond chance and tolerance, or neither."""
+    if same:
+        return "no_change"
+    if not moved:
+        return "cannot_tell"
+    return "regression" if worse else "improvement"
 
 
 def _terms(source: NoiseSource, tolerance: float | None, limits: NoiseLimits) -> _Terms:
