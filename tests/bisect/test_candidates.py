@@ -15,6 +15,7 @@ from diagnose.load.readers import start_of
 from fixtures.__main__ import NSYS, TORCH, unpack
 from fixtures.simulated_capture import START_UNIX_NS
 from tests.bisect.repositories import line, new
+from tests.builders.cases import for_each
 
 # --- items ------------------------------------------------------------------------------------------------------------
 
@@ -106,21 +107,20 @@ def at(source: Path, target: Path, hours: int | None) -> None:
     trace.close()
 
 
-def test_traces_are_ordered_by_their_time_of_capture(traces: Path, tmp_path: Path) -> None:
-    for name, hours in (("b", 1), ("a", 2), ("c", 0)):
-        at(traces / "demo.sqlite", tmp_path / f"{name}.sqlite", hours)
-    order = candidates.traces("*.sqlite", tmp_path)
-    assert [entry.label for entry in order.entries] == ["c.sqlite", "b.sqlite", "a.sqlite"]
-    assert "time of capture" in order.how
-    assert candidates.traces(str(tmp_path / "*.sqlite"), Path("/")).entries == order.entries
-
-
-def test_traces_without_a_time_are_ordered_by_name(traces: Path, tmp_path: Path) -> None:
-    for name, hours in (("night-10", 1), ("night-9", 2), ("night-11", None)):
-        at(traces / "demo.sqlite", tmp_path / f"{name}.sqlite", hours)
-    order = candidates.traces("*.sqlite", tmp_path)
-    assert [entry.label for entry in order.entries] == ["night-9.sqlite", "night-10.sqlite", "night-11.sqlite"]
-    assert "name" in order.how
+@for_each(
+    "hours, order, how",
+    ({"b": 1, "a": 2, "c": 0}, ["c", "b", "a"], "time of capture"),
+    ({"night-10": 1, "night-9": 2, "night-11": None}, ["night-9", "night-10", "night-11"], "name"),
+)
+def test_traces_are_ordered_by_their_time_of_capture_or_by_name_where_one_has_none(
+    hours: dict[str, int | None], order: list[str], how: str, traces: Path, tmp_path: Path
+) -> None:
+    for name, later in hours.items():
+        at(traces / "demo.sqlite", tmp_path / f"{name}.sqlite", later)
+    found = candidates.traces("*.sqlite", tmp_path)
+    assert [entry.label for entry in found.entries] == [f"{name}.sqlite" for name in order]
+    assert how in found.how
+    assert candidates.traces(str(tmp_path / "*.sqlite"), Path("/")).entries == found.entries
 
 
 def test_a_damaged_trace_does_not_put_the_others_out_of_their_order(traces: Path, tmp_path: Path) -> None:

@@ -142,19 +142,13 @@ def test_ends_that_do_not_fit(repository: Path) -> None:
         commits(repository, made["a"], other)
 
 
-def test_a_history_that_is_cut_off_is_refused(repository: Path, tmp_path: Path) -> None:
+@for_each("option, said", ("--depth=2", "unshallow"), ("--filter=blob:none", "partial clone"))
+def test_a_clone_without_all_history_or_contents_is_refused(repository: Path, tmp_path: Path, option: str, said: str) -> None:
     line(repository, 4)
-    call(tmp_path, "clone", "--quiet", "--depth=2", f"file://{repository}", "shallow")
-    with pytest.raises(UsageError, match="unshallow"):
-        commits(tmp_path / "shallow", "HEAD~1", "HEAD")
-
-
-def test_a_clone_without_contents_is_refused(repository: Path, tmp_path: Path) -> None:
-    line(repository, 3)
     call(repository, "config", "uploadpack.allowFilter", "true")
-    call(tmp_path, "clone", "--quiet", "--filter=blob:none", f"file://{repository}", "partial")
-    with pytest.raises(UsageError, match="partial clone"):
-        commits(tmp_path / "partial", "HEAD~1", "HEAD")
+    call(tmp_path, "clone", "--quiet", option, f"file://{repository}", "part")
+    with pytest.raises(UsageError, match=said):
+        commits(tmp_path / "part", "HEAD~1", "HEAD")
 
 
 def test_no_repository_and_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

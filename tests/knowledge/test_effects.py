@@ -89,19 +89,16 @@ def test_a_wrong_effect_is_refused_with_file_and_place(tmp_path: Path, change: d
         load_rulebook([path.parent.parent])
 
 
-def test_an_effect_and_the_reason_for_none_exclude_each_other(tmp_path: Path) -> None:
-    entry = yaml.safe_load(FIX.read_text(encoding="utf-8")) | {"no_effect": "It changes nothing."}
+@for_each(
+    "change, said",
+    ({"no_effect": "It changes nothing."}, "no_effect: there is an effect"),
+    ({"effect": None}, "id: .* effect, or no_effect"),
+)
+def test_a_fix_tells_an_effect_or_why_there_is_none_and_not_both(tmp_path: Path, change: dict[str, object], said: str) -> None:
+    entry = yaml.safe_load(FIX.read_text(encoding="utf-8")) | change
     path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump(entry), encoding="utf-8")
-    with pytest.raises(RuleFileError, match="no_effect: there is an effect"):
-        load_rulebook([path])
-
-
-def test_a_fix_that_tells_neither_an_effect_nor_why_there_is_none_is_refused(tmp_path: Path) -> None:
-    entry = {key: value for key, value in yaml.safe_load(FIX.read_text(encoding="utf-8")).items() if key != "effect"}
-    path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump(entry), encoding="utf-8")
-    with pytest.raises(RuleFileError, match=r"mine\.yaml is wrong: line \d+: id: .* effect, or no_effect"):
+    path.write_text(yaml.safe_dump({key: value for key, value in entry.items() if value is not None}), encoding="utf-8")
+    with pytest.raises(RuleFileError, match=rf"mine\.yaml is wrong: line \d+: .*{said}"):
         load_rulebook([path])
 
 

@@ -454,24 +454,30 @@ def test_long_calls_of_the_operating_system_are_ranges(tmp_path: Path) -> None:
     assert codes(trace)["not_needed", "OSRT_API"] == 1
 
 
-def test_ambiguous_adapters_give_no_limits(tmp_path: Path) -> None:
-    trace = load(add(basic(tmp_path / "a.sqlite"), GPU, TARGET_INFO_GPU=[gpu(0, 0, "NVIDIA A40", 84), gpu(1, 0, "NVIDIA H100", 132)]))
-    assert [(device.name, device.sm_count) for device in trace.devices] == [(None, None)]
+@for_each(
+    "adapters, told",
+    ([gpu(0, 0, "NVIDIA A40", 84), gpu(1, 0, "NVIDIA H100", 132)], (None, None)),
+    # a display adapter that shares an ordinal, with no multiprocessors or no compute capability
+    ([gpu(0, 0, "display", 0), gpu(1, 0, "NVIDIA H100", 132), (*gpu(2, 0, "display", 20)[:-2], 0, 0)], ("NVIDIA H100", 132)),
+)
+def test_ambiguous_adapters_give_no_limits_and_half_known_ones_make_none_ambiguous(
+    tmp_path: Path, adapters: list[tuple], told: tuple[str | None, int | None]
+) -> None:
+    trace = load(add(basic(tmp_path / "a.sqlite"), GPU, TARGET_INFO_GPU=adapters))
+    assert [(device.name, device.sm_count) for device in trace.devices] == [told]
 
 
-def test_an_adapter_of_which_half_is_known_does_not_make_another_ambiguous(tmp_path: Path) -> None:
-    """A display adapter that shares an ordinal, with no multiprocessors or no compute capability."""
-    no_cores, no_capability = gpu(0, 0, "display", 0), (*gpu(2, 0, "display", 20)[:-2], 0, 0)
-    trace = load(add(basic(tmp_path / "a.sqlite"), GPU, TARGET_INFO_GPU=[no_cores, gpu(1, 0, "NVIDIA H100", 132), no_capability]))
-    assert [(device.name, device.sm_count) for device in trace.devices] == [("NVIDIA H100", 132)]
+METRICS = (
+    "CREATE TABLE GPU_METRICS (timestamp INTEGER, typeId INTEGER NOT NULL, metricId INTEGER NOT NULL, value INTEGER NOT NULL)",
+    "CREATE TABLE TARGET_INFO_GPU_METRICS (typeId INTEGER, sourceId INTEGER, typeName TEXT, metricId INTEGER, metricName TEXT)",
+)
 
 
 def test_metrics_and_memory(tmp_path: Path) -> None:
     path = add(
         basic(tmp_path / "a.sqlite"),
         GPU,
-        "CREATE TABLE GPU_METRICS (timestamp INTEGER, typeId INTEGER NOT NULL, metricId INTEGER NOT NULL, value INTEGER NOT NULL)",
-        "CREATE TABLE TARGET_INFO_GPU_METRICS (typeId INTEGER, sourceId INTEGER, typeName TEXT, metricId INTEGER, metricName TEXT)",
+        *METRICS,
         "CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start INTEGER, globalPid INTEGER, deviceId INTEGER, bytes INTEGER, memKind INTEGER, memoryOperationType INTEGER)",
         TARGET_INFO_GPU=[gpu(3, 0, "NVIDIA H100", 132), gpu(2, 1, "NVIDIA H100", 132)],
         GPU_METRICS=[(1000, 0x700 + 3, 21, 55), (1010, 0x700 + 2, 21, 1), (1020, 0x700 + 3, 22, 7)],
@@ -496,8 +502,7 @@ def test_samples_of_metrics_are_counted_in_the_steps_with_those_of_one_operation
     path = add(
         basic(tmp_path / "a.sqlite", kernels=[kernel(1000, 1400), kernel(1200, 1300, correlation=2, stream=8), kernel(1500, 1900, correlation=3)]),
         GPU,
-        "CREATE TABLE GPU_METRICS (timestamp INTEGER, typeId INTEGER NOT NULL, metricId INTEGER NOT NULL, value INTEGER NOT NULL)",
-        "CREATE TABLE TARGET_INFO_GPU_METRICS (typeId INTEGER, sourceId INTEGER, typeName TEXT, metricId INTEGER, metricName TEXT)",
+        *METRICS,
         TARGET_INFO_GPU=[gpu(3, 0, "NVIDIA H100", 132)],
         GPU_METRICS=[(at, 0x703, 21, value) for at, value in ((900, 99), (1100, 50), (1250, 80), (1450, 10), (1600, 60), (2500, 1))],
         TARGET_INFO_GPU_METRICS=[(0x703, 0, "GPU", 21, "SMs Active [Throughput %]")],
@@ -533,13 +538,15 @@ def _columns(path: Path) -> list[str]:
         return [f'"{row[1]}"' for row in connection.execute("PRAGMA table_info(CUPTI_ACTIVITY_KIND_KERNEL)")]
 
 
+IN_PLACE = ("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL", "ALTER TABLE copy RENAME TO CUPTI_ACTIVITY_KIND_KERNEL")
+
+
 def made_anew(columns: str) -> tuple[str, ...]:
     """Statements that give the table of kernels these columns."""
     return (
         f"CREATE TABLE copy {columns}",
         "INSERT INTO copy SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL",
-        "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL",
-        "ALTER TABLE copy RENAME TO CUPTI_ACTIVITY_KIND_KERNEL",
+        *IN_PLACE,
     )
 
 
@@ -547,8 +554,7 @@ def test_a_table_of_texts_only_is_refused_in_words(tmp_path: Path) -> None:
     path = add(
         basic(tmp_path / "a.sqlite"),
         'CREATE TABLE copy AS SELECT CAST(start AS TEXT) AS start, CAST("end" AS TEXT) AS "end", deviceId, streamId FROM CUPTI_ACTIVITY_KIND_KERNEL',
-        "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL",
-        "ALTER TABLE copy RENAME TO CUPTI_ACTIVITY_KIND_KERNEL",
+        *IN_PLACE,
     )
     with pytest.raises(InputError, match="wrong type") as caught:
         load(path)

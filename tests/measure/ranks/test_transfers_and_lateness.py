@@ -1,7 +1,7 @@
 """Transfer, wait, and who is to blame for it."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import SimpleNamespace
 
 import polars as pl
@@ -658,21 +658,29 @@ def test_of_a_slow_pair_both_are_named() -> None:
     assert alone.alike == ()
 
 
-@pytest.mark.parametrize("slow", [True, False])
-def test_a_slow_device_of_a_pipeline_is_named_though_no_transfer_is_matched(slow: bool) -> None:
-    """By how much its own time exceeds the longest of the others; one that merely works longest is no slow device."""
-    did = [
+def in_stages(late: Collection[int], idle_ns: int, compute_ns: tuple[int, int], *, slow: bool) -> list[Did]:
+    """Four ranks of which nothing is matched, of 60 ms a step. Those that are `late` wait 10 ms, the others `idle_ns`; `compute_ns` of the
+    others and of these, whose kernels are 1.4 times as long where they are `slow`.
+    """
+    return [
         Did(
             rank=rank,
             lanes={},
             step_ns=60_000_000,
-            bubble_ns=10_000_000 if rank == 2 else 31_000_000 + rank,
-            blocked_ns=10_000_000 if rank == 2 else 31_000_000 + rank,
-            compute_ns=48_000_000 if rank == 2 else 27_000_000,
-            shapes=[("gemm", "dense_gemm", 140 if slow and rank == 2 else 100), ("norm", "norm", 28 if slow and rank == 2 else 20)],
+            bubble_ns=10_000_000 if rank in late else idle_ns + rank,
+            blocked_ns=10_000_000 if rank in late else idle_ns + rank,
+            compute_ns=compute_ns[rank in late],
+            work={"loss" if rank > 1 else "embedding": 1},
+            shapes=[("gemm", "dense_gemm", 140 if slow and rank in late else 100), ("norm", "norm", 28 if slow and rank in late else 20)],
         )
         for rank in range(4)
     ]
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_a_slow_device_of_a_pipeline_is_named_though_no_transfer_is_matched(slow: bool) -> None:
+    """By how much its own time exceeds the longest of the others; one that merely works longest is no slow device."""
+    did = in_stages({2}, 31_000_000, (27_000_000, 48_000_000), slow=slow)
     found = judged(did)
     assert [(one.rank, one.cause, one.kinds, one.wait_ns) for one in found] == (
         [(2, "slow_gpu", ("pipeline",), 21_000_000)] if slow else []
@@ -683,19 +691,7 @@ def test_a_slow_device_of_a_pipeline_is_named_though_no_transfer_is_matched(slow
 @pytest.mark.parametrize("alike", [True, False])
 def test_a_stage_all_of_whose_devices_are_slow_is_named_and_one_with_more_layers_is_not(alike: bool) -> None:
     """Ranks 2 and 3 work 12 ms longer than the other stage, in kernels that are 1.4 times as long, or in more of them."""
-    did = [
-        Did(
-            rank=rank,
-            lanes={},
-            step_ns=60_000_000,
-            bubble_ns=10_000_000 if rank > 1 else 22_000_000,
-            blocked_ns=10_000_000 if rank > 1 else 22_000_000,
-            compute_ns=42_000_000 if rank > 1 else 30_000_000,
-            work={"loss" if rank > 1 else "embedding": 1},
-            shapes=[("gemm", "dense_gemm", 140 if alike and rank > 1 else 100), ("norm", "norm", 28 if alike and rank > 1 else 20)],
-        )
-        for rank in range(4)
-    ]
+    did = in_stages({2, 3}, 22_000_000, (30_000_000, 42_000_000), slow=alike)
     schedule = replace(TWO_STAGES, of={rank: rank // 2 for rank in range(4)})
     found = judged(did, schedule)
     assert [(one.rank, one.alike, one.cause, one.saves_ns) for one in found] == (
