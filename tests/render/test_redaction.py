@@ -4,11 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from diagnose.job.read import read_job
 from diagnose.knowledge.settings import load_job_settings
 from diagnose.render.redaction import Redactor, is_secret, listing
 from tests.builders.cases import for_each
+from tests.builders.diagnosis import rich
 
 ROOT = Path(__file__).parents[2]
 # Job text → what must be gone, and what must stay. Every secret is made up.
@@ -153,6 +155,15 @@ def test_the_same_value_has_the_same_stand_in_and_the_list_holds_no_value() -> N
         ("redacted-secret-1", "3"), ("redacted-secret-2", "1"), ("redacted-path-1", "1"), ("redacted-host-1", "1"), ("redacted-user-1", "2"),
     ]  # fmt: skip
     assert [one for one in ("topsecret", "heidi", "box-17") if one in said] == []
+
+
+def test_a_word_of_a_closed_vocabulary_that_is_a_user_s_name_too_stays_where_nothing_else_may_stand() -> None:
+    found = rich()
+    found = structs.replace(found, verdict=structs.replace(found.verdict, sentence="By medium, who ran it."))
+    redacted = Redactor(users=["medium"]).record(found)
+    assert [finding.severity for finding in redacted.findings] == [finding.severity for finding in found.findings]
+    assert "medium" in {finding.severity for finding in redacted.findings}
+    assert redacted.verdict.sentence == "By redacted-user-1, who ran it."
 
 
 @pytest.mark.parametrize(
