@@ -125,6 +125,7 @@ class _Function:
 
     source: Source
     level: int = 0
+    bound: dict[str, ast.expr | None] = field(default_factory=dict)  # arguments that the caller gives; None for what is not known
     values: dict[str, ast.expr] = field(default_factory=dict)
     configs: dict[str, _Held] = field(default_factory=dict)
     result: _Held | None = None
@@ -141,8 +142,18 @@ class _Function:
             for target in node.targets
             if isinstance(target, ast.Name)
         }
-        for argument, default in zip(reversed(function.args.args), reversed(function.args.defaults), strict=False):
+        arguments = function.args
+        places = [*arguments.posonlyargs, *arguments.args]
+        for argument, default in zip(reversed(places), reversed(arguments.defaults), strict=False):
             self.values[argument.arg] = default
+        for argument, given in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+            self.values |= {argument.arg: given} if given is not None else {}
+        for name in _parameters(function):
+            value = self.bound.get(name)
+            if value is not None:
+                self.values[name] = value
+            elif name in self.bound:
+                self.values.pop(name, None)
         self.block(function.body, sure=sure)
 
     def block(self, body: Sequence[ast.stmt], *, sure: bool) -> None:
@@ -245,17 +256,34 @@ class _Function:
         name = _called(node)
         if name.rpartition(".")[2][:1].isupper():
             return _Held(leaves=dict(self.of_arguments(node, "")))
-        found = None if node.args else self.followed(name)
-        if found is None:
-            found = next((held for one in node.args if (held := self.configuration(one)).leaves), _Held())
-            found.others.append(name)
+        found = None if node.args else self.followed(node)
+        if found is not None:
+            return found
+        found = next((held for one in node.args if (held := self.configuration(one)).leaves), _Held())
+        found.others.append(name)
         found.leaves |= self.given(node)
         return found
 
-    def followed(self, name: str) -> _Held | None:
-        """What a function sets that stands in this file, or in one beside it; None where it is not at hand."""
-        found = self.function(name)
-        return None if found is None else _Function(source=found[0], level=self.level + 1).returned(found[1])
+    def followed(self, call: ast.Call) -> _Held | None:
+        """What a function sets that stands in this file, or in one beside it, with the arguments of a call; None where it is not at hand.
+
+        Arguments that are none of its own, which it takes as a map, are what the call sets.
+        """
+        found = self.function(_called(call))
+        if found is None:
+            return None
+        source, function = found
+        given = {one.arg: one.value for one in call.keywords if one.arg is not None}
+        bound = {name: self.handed(value) for name, value in given.items()}
+        held = _Function(source=source, level=self.level + 1, bound=bound).returned(function)
+        own = _parameters(function)
+        held.leaves |= {key: leaf for key, leaf in self.given(call).items() if key.partition(".")[0] not in own}
+        return held
+
+    def handed(self, node: ast.expr) -> ast.expr | None:
+        """An argument as the function that it is handed to may read it: its literal value; None where that is not known."""
+        value = self.literal(node)
+        return None if isinstance(value, _Unknown) else ast.copy_location(ast.parse(repr(value), mode="eval").body, node)
 
     def function(self, name: str) -> tuple[Source, ast.FunctionDef] | None:
         """A function of this file, or of one beside it from which it is imported, also through others; None where it is not at hand."""
@@ -310,7 +338,10 @@ class _Function:
             return
         if isinstance(node, ast.Name) and node.id in self.values:
             held = self.values[node.id]
-            yield from self.of_value(held, path) if not isinstance(held, ast.Name) else ()
+            part = self.configs.get(node.id, _Held()).leaves if isinstance(held, ast.Call) else {}
+            made = isinstance(held, ast.Call) and self.function(_called(held)) is not None and not held.args
+            yield from self.of_value(held, path) if not isinstance(held, ast.Name) and not (made and part) else ()
+            yield from ((below, replace(leaf, key=below, shown=below)) for key, leaf in part.items() if (below := f"{path}.{key}"))
             return
         if isinstance(node, ast.Dict):
             yield from self.of_map(node, path)
@@ -374,6 +405,11 @@ def _calculated(op: ast.operator, left: object, right: object) -> object:
         case _:
             return _Unknown()
     return number if abs(number) < _MAX_NUMBER else _Unknown()
+
+
+def _parameters(function: ast.FunctionDef) -> tuple[str, ...]:
+    """The names of a function's own arguments."""
+    return tuple(one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs))
 
 
 def _path(node: ast.expr) -> list[str] | None:

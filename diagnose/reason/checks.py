@@ -21,9 +21,9 @@ from diagnose.job import Job, Setting
 from diagnose.job.advised import advised
 from diagnose.job.model import PLAIN, SettingValue
 from diagnose.knowledge import conditions, templates
-from diagnose.knowledge.catalogue import CheckSpec, FixSpec, Requirement
+from diagnose.knowledge.catalogue import ChangeSpec, CheckSpec, FixSpec, Requirement
 from diagnose.knowledge.platforms import PLATFORM_FACTS, platform_of
-from diagnose.knowledge.repairs import as_fix
+from diagnose.knowledge.repairs import as_fix, literal
 from diagnose.knowledge.rulebook import Rulebook
 from diagnose.knowledge.settings import JobFormat, SettingSpec, SettingType, version_number
 from diagnose.model.vocabulary import GROUP_OF, GROUPS
@@ -168,8 +168,22 @@ def _repair(key: str, spec: CheckSpec, context: Context) -> tuple[Change, ...]:
     if fix is None or context.job is None:
         return ()
     own = (context.rulebook.job.formats[context.job.format].framework, "environment")
-    known = {change.key for change in fix.changes if change.value is None or context.numbers([change.value])[0] is not None}
+    known = {
+        change.key
+        for change in fix.changes
+        if (change.value is None or context.numbers([change.value])[0] is not None) and not _stands(change, context.job)
+    }
     return tuple(one for one in FixReader(context=context).fix(fix).changes if one.framework in own and one.key in known)
+
+
+def _stands(change: ChangeSpec, job: Job) -> bool:
+    """Whether a job has a setting as a change writes it already, in its file or by default."""
+    held = None if change.setting is None else job.settings.get(change.setting)
+    if change.op == "unset":
+        return held is None or held.source == "default"
+    if change.op != "set" or change.value is not None or held is None or not isinstance(held.value, bool | int | float | str):
+        return False
+    return literal(held.value) == change.to
 
 
 def _deciding(names: Sequence[str], context: Context) -> tuple[Deciding, ...]:

@@ -1,5 +1,7 @@
 """Jobs of VeOmni: read, and told what to change, in its own keys (veomni/arguments/arguments_types.py, d9774494f5)."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -9,7 +11,7 @@ from diagnose.reason.checks import check
 from diagnose.reason.patch import Patcher, Wanted
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK
-from tests.builders.jobs import parse_job, read
+from tests.builders.jobs import parse_job, read, read_job
 
 TOOL = Tool(name="diagnose", version="0", rules_sha256=BOOK.sha256)
 BASE = """
@@ -87,7 +89,7 @@ def test_a_switch_that_veomni_drops_is_told() -> None:
     assert job.notes[0].startswith("train.accelerator.offload.enable_activation is no argument of VeOmni")
 
 
-@for_each("key", "tp_size", "pp_size")
+@for_each("key", "tp_size", "pp_size", "cp_size")
 def test_what_veomni_asserts_not_to_be_fails_and_is_mended(key: str) -> None:
     text = with_train(**{f"accelerator__{key}": 2})
     found = [(one.id, one.group) for one in check(parse_job(text), BOOK, TOOL, None).results]
@@ -110,6 +112,46 @@ def test_changes_are_written_in_veomni_s_own_keys(fix: str, path: tuple[str, ...
     for key in path:
         node = node[key]
     assert node == value
+
+
+def saved(folder: Path, **files: str) -> Path:
+    """VeOmni's folders with a configuration, and a script beside them."""
+    (folder / "configs").mkdir()
+    (folder / "configs" / "qwen3.yaml").write_text(files["config"], encoding="utf-8")
+    script = folder / "run.sh"
+    script.write_text(files["script"], encoding="utf-8")
+    return script
+
+
+@for_each(
+    "command",
+    "bash train.sh tasks/train_text.py configs/qwen3.yaml --train.micro_batch_size 4 --train.accelerator.cp_size=1",
+    "torchrun --nnodes 1 --nproc-per-node 8 tasks/train_text.py configs/qwen3.yaml --train.micro_batch_size=4",
+)
+def test_a_command_is_read_with_the_configuration_that_it_names_under_its_overrides(tmp_path: Path, command: str) -> None:
+    job = read_job(saved(tmp_path, config=BASE, script=f"{command}\n"))
+    assert (job.format, job.unknown, job.notes) == ("veomni", (), ())
+    found = read(job)
+    told = ("micro_batch_size", "expert_model_parallel_size", "optimizer", "data_parallel_sharding_strategy", "bf16")
+    assert [found.get(name) for name in told] == [4, 8, "muon", "optim_grads_params", True]
+    assert job.settings["micro_batch_size"].place == "line 1"
+    assert job.settings["expert_model_parallel_size"].place == "line 9 of qwen3.yaml"
+    assert job.settings["torch_compile"].source == "default", "the file and the overrides are all that VeOmni is told"
+
+
+def test_of_a_command_whose_configuration_is_elsewhere_the_overrides_are_read_and_nothing_counts_as_off() -> None:
+    job = parse_job("bash train.sh tasks/train_text.py configs/gone.yaml --train.accelerator.ep_size 4 $EXTRA\n")
+    assert (job.format, read(job)["expert_model_parallel_size"]) == ("veomni", 4)
+    assert "torch_compile" not in job.settings
+    assert "bf16" not in job.settings
+    assert "configs/gone.yaml is not beside" in " ".join(job.notes)
+    assert "may hold more arguments" in " ".join(job.notes)
+
+
+def test_a_command_with_the_older_layout_is_refused_by_name(tmp_path: Path) -> None:
+    flat = "train:\n  ulysses_parallel_size: 2\n  data_parallel_mode: fsdp2\n"
+    with pytest.raises(JobFileError, match="VeOmni"):
+        read_job(saved(tmp_path, config=flat, script="bash train.sh tasks/train_torch.py configs/qwen3.yaml\n"))
 
 
 def test_the_older_flat_layout_is_refused_by_name() -> None:
