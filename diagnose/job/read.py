@@ -104,7 +104,7 @@ def _first_read(text: JobText) -> Parsed:
         if (other := program_of(text)) is not None:
             raise refusal(text, other)
         if text.command is not None and text.command.program:
-            what = f"starts {text.command.program.rpartition('/')[2]}, of whose arguments none is known"
+            what = f"starts {text.command.program.rpartition('/')[2]}, none of whose arguments tells of which framework it is"
             raise job_error(text.source, what, "Give the configuration that it names, or the settings as a plain job.yaml.")
         raise job_error(
             text.source, "is in no format that is known", "Give a configuration dump, flags, or the command that started the job."

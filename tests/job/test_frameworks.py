@@ -380,6 +380,33 @@ def test_what_a_recipe_sets_last_holds(statement: str) -> None:
     assert layers(statement) == 4
 
 
+def test_a_recipe_s_own_function_is_read_with_the_arguments_that_it_is_called_with() -> None:
+    recipe = """def model_config(tensor: int = 4, stages: int = 2, sequence: bool = True, *, experts: int = 8) -> Qwen3Provider:
+    cfg = Qwen3Provider(
+        tensor_model_parallel_size=tensor, pipeline_model_parallel_size=stages, sequence_parallel=sequence, expert_model_parallel_size=experts
+    )
+    cfg.recompute_granularity = "full"
+    return cfg
+
+def pretrain_config(tensor: int = 2, stages: int = 1) -> ConfigContainer:
+    model = model_config(tensor=tensor, stages=ranks(), sequence=False)
+    model.seq_length = 4096
+    return ConfigContainer(model=model, train=TrainingConfig(micro_batch_size=2))
+"""
+    job = parse_job(recipe)
+    told = {
+        "tensor_model_parallel_size": 2,
+        "sequence_parallel": False,
+        "expert_model_parallel_size": 8,
+        "recompute_granularity": "full",
+        "seq_length": 4096,
+        "micro_batch_size": 2,
+        "pipeline_model_parallel_size": None,  # what ranks() gives
+    }
+    assert {name: job.get(name) for name in told} == told
+    assert "pipeline_model_parallel_size" in job.unresolved
+
+
 def test_a_recipe_that_a_command_names_is_read_from_the_package_beside_it(tmp_path: Path) -> None:
     """As Megatron-Bridge loads it: the benchmark's function before the library's of the same name, options of the command over both."""
     files = {

@@ -386,7 +386,7 @@ def test_a_fork_that_counts_experts_in_a_flag_of_its_own_is_not_said_to_have_non
 
 
 def test_a_script_that_starts_an_unknown_program_is_refused_with_its_name() -> None:
-    with pytest.raises(JobFileError, match=r"starts pipeline_run\.py, of whose arguments none is known"):
+    with pytest.raises(JobFileError, match=r"starts pipeline_run\.py, none of whose arguments tells of which framework it is"):
         parse_job("#!/bin/bash\nsrun torchrun --nproc-per-node 4 tools/pipeline_run.py configs/sft.yaml super\n")
 
 
@@ -478,7 +478,7 @@ def test_a_program_of_another_framework_is_refused_by_its_name_although_some_arg
 
 def test_another_trainer_is_not_taken_for_megatron_by_common_words() -> None:
     assert parse_job(f"torchrun examples/train/run_train.py {FLAGS}\n").get("num_layers") == 4  # of that name, but not nanotron's package
-    with pytest.raises(JobFileError, match="of whose arguments none is known"):  # no recipe of Megatron-Bridge
+    with pytest.raises(JobFileError, match="none of whose arguments tells of which framework it is"):  # no recipe of Megatron-Bridge
         parse_job("python -m mine.main_sft model.path=x batch_size=4 logger=console\n")
     job = parse_job("torchrun --nproc_per_node=8 train.py --num_layers=32 --hidden_size=4096 --bf16=1\n")
     assert job.get("cuda_graph_impl") is None  # no default of Megatron-LM counts
@@ -728,3 +728,42 @@ def test_what_megatron_lm_s_parser_refuses_another_program_on_megatron_core_need
     flags = "--model-name glm --micro-batch-size 1 --optimizer-cpu-offload --use-precision-aware-optimizer --fp8-param-gather --fp8-recipe blockwise"
     results = check(parse_job(f"torchrun {program} {flags}\n"), BOOK, TOOL).results
     assert [one.group for one in results if one.id == "optimizer-offload-with-fp8-parameters"] == [group]
+
+
+@for_each(
+    "command",
+    "swift sft --model Qwen2.5-7B --gradient_accumulation_steps 16 --model_name swift-robot --max_length 1000",
+    "deepspeed swift/cli/sft.py --model Qwen2.5-7B --gradient_accumulation_steps 16 --model_name swift-robot",
+    "trl sft --model Qwen2.5-7B --gradient_accumulation_steps 16",
+)
+def test_a_program_on_the_trainer_is_known_by_its_name_whatever_it_is_told(command: str) -> None:
+    job = parse_job(f"{command}\n")
+    assert (job.format, job.get("gradient_accumulation_steps")) == ("hugging-face", 16)
+
+
+def test_a_home_made_program_with_words_like_settings_is_not_taken_for_megatron_lm() -> None:
+    with pytest.raises(JobFileError, match=r"starts fsdp_train\.py, none of whose arguments tells of which framework it is"):
+        parse_job("torchrun --nproc_per_node 2 fsdp_train.py --batch_size 16 --gradient_accumulation_steps 4 --max_length 512\n")
+    job = parse_job("torchrun --nproc_per_node 2 train_vlm.py --tensor-model-parallel-size 2 --gradient_accumulation_steps 4\n")
+    assert (job.format, job.get("gradient_accumulation_steps")) == ("megatron-lm", 4)
+
+
+@for_each("program", "tools/preprocess_data.py", "tools/checkpoint/convert.py")
+def test_what_prepares_a_training_is_none(program: str) -> None:
+    with pytest.raises(JobFileError, match="which prepares data or weights and trains nothing"):
+        parse_job(f"python {program} --tokenizer-type HuggingFaceTokenizer --input x.json\n")
+
+
+@for_each("program", "pretrain_gpt.py", "tasks/main.py")
+def test_the_older_flag_of_recompute_recomputes_every_layer(program: str) -> None:
+    job = parse_job(f"torchrun --nproc-per-node 8 {program} {FLAGS} --checkpoint-activations\n")
+    assert job.get("recompute_granularity") == "full"
+    assert job.unknown == ()
+
+
+def test_a_diagnostic_that_is_on_is_named_with_the_others_and_only_it_is_repaired() -> None:
+    found = check(parse_job("MODEL_ARGS:\n  --num-layers: 4\n  --log-num-zeros-in-grad: true\n"), BOOK, TOOL)
+    one = next(one for one in found.results if one.id == "diagnostics-left-on")
+    assert "log_num_zeros_in_grad is true" in one.summary
+    assert "not known" not in one.summary
+    assert [(change.key, change.to) for change in one.repair] == [("--log-num-zeros-in-grad", "false")]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -58,6 +59,8 @@ _OTHERS = frozenset(
 )  # arguments that mean something else than the settings of these names
 _LENGTHS = ("max_seq_length", "max_length", "max_seq_len", "sequence_len", "cutoff_len", "model_max_length")
 _LAUNCH = re.compile(r"(.*/)?accelerate(-launch)?")
+_BUILT_ON = re.compile(r"(.*/)?swift[./]cli[./](pt|sft|rlhf)(\.py)?")  # programs on the Trainer, and their words; `megatron sft` is none
+_VERBS = re.compile(r"swift (pt|sft|rlhf)|trl (sft|dpo|grpo|kto|reward|rloo)|(llamafactory-cli|llamafactory|axolotl) train")
 
 
 def _read(text: JobText) -> Parsed | None:
@@ -115,7 +118,7 @@ def _of_command(command: Command, text: JobText) -> Parsed | None:
     names = {token.text.partition("=")[0].lstrip("-").replace("-", "_") for token in command.arguments if token.text.startswith("-")}
     launched = any(_LAUNCH.fullmatch(token.text) for token in command.words[: len(command.words) - len(command.arguments)])
     files = [token for token in command.arguments if _FILE.fullmatch(token.text.rpartition("=")[2])]
-    ours = bool(names & _OWN) or bool(names & _CONFIGURED) or launched or (bool(files) and _verb(command))
+    ours = bool(names & _OWN) or bool(names & _CONFIGURED) or launched or (bool(files) and _verb(command)) or _of_trainer(command)
     if not ours or (not names & _TRAINER and any(_OF_MEGATRON.fullmatch(token.text) for token in command.arguments)):
         return None
     flags, notes = _flags(command.arguments)
@@ -140,6 +143,12 @@ def _of_command(command: Command, text: JobText) -> Parsed | None:
         more=["the script decides what its arguments leave out"],
         open_ended=True,
     )
+
+
+def _of_trainer(command: Command) -> bool:
+    """Whether a command is of a program built on the Trainer, whatever its arguments are."""
+    texts = [token.text.rpartition("/")[2] for token in command.words]
+    return bool(_BUILT_ON.fullmatch(command.program)) or any(_VERBS.fullmatch(f"{one} {after}") for one, after in pairwise(texts))
 
 
 def _verb(command: Command) -> bool:

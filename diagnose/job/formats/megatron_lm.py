@@ -24,6 +24,7 @@ NAME = "megatron-lm"
 _SECTIONS = ("MODEL_ARGS", "ENV_VARS")
 _MODEL = frozenset({"--num-layers", "--hybrid-layer-pattern"})  # a program that is not told its layers so has its model from elsewhere
 _PROGRAM = re.compile(r"pretrain|^$")  # of Megatron-LM; a file of flags alone names none
+_PREPARES = re.compile(r"preprocess|convert|download|tokeniz|export|merge")
 _YAML = "yaml_cfg"
 _VARIABLE = re.compile(r"\$\{?\w+\}?")
 _OTHER = frozenset({"TEST_TYPE", "METRICS", "LAUNCHER", "MODE"})
@@ -38,13 +39,16 @@ def _read(text: JobText) -> Parsed | None:
     found, notes, open_ended = _flags(text.command.arguments, text.table)
     leaves, more = _selective(found)
     notes += more
-    known = {flag_name(flag) for spec in text.table.specs.values() for flag in spec.keys_in(NAME)} | set(text.table.specs)
+    flags = {flag_name(flag) for spec in text.table.specs.values() for flag in spec.keys_in(NAME)}
+    another = not (_PROGRAM.search(text.command.program) or any(leaf.shown in _MODEL for leaf in leaves))
+    known = flags if another else flags | set(text.table.specs)  # what a home-made program calls like a setting is not Megatron's
     if text.command.program and not any(leaf.key in known for leaf in leaves):
         return None
+    if another and _PREPARES.search(name := text.command.program.rpartition("/")[2]) and "train" not in name:
+        raise job_error(text.source, f"starts {name}, which prepares data or weights and trains nothing", "Give the training's command.")
     ours, said = _set_by_trainer(leaves, sized=any(leaf.key == "world_size" for leaf in text.command.around))
     ours += _set_by_swift(leaves) if _is_swift(text.command) else []
     ours += _model_of(text.command)
-    another = not (_PROGRAM.search(text.command.program) or any(leaf.shown in _MODEL for leaf in leaves))
     open_ended |= another  # it has some flags of the same names
     if (whole := next((leaf for leaf in leaves if leaf.key == _YAML), None)) is not None:  # parse_args: its file replaces all flags
         raise job_error(text.source, f"starts a training whose arguments are those of {whole.value}", "Give that file.")
