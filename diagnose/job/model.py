@@ -146,6 +146,7 @@ class Parsed(Struct, frozen=True, kw_only=True):
     """A file taken apart. `open_ended` means that more settings may have been given than the file shows.
 
     `implied`: settings that its form tells, without a key of their own; a file that tells nothing else is no job file.
+    `nameless`: nothing in it names its framework, whose it is by the form of its keys.
     """
 
     format: str
@@ -156,6 +157,7 @@ class Parsed(Struct, frozen=True, kw_only=True):
     defaults: tuple[ScriptDefault, ...] = ()
     open_ended: bool = False
     another_program: bool = False
+    nameless: bool = False
 
 
 def column(spec: SettingSpec, value: SettingValue) -> SettingValue:

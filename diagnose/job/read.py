@@ -152,7 +152,7 @@ def settle(parsed: Parsed, table: JobSettings, source: str) -> Job:
     notes: list[str] = []
     found, unknown, unresolved = _match(leaves, aliases, table, source, notes)
     settings = _settled(found, parsed, unresolved, table, source)
-    if parsed.format == PLAIN and len(unknown) > _HARDLY_READ * max(1, len(found)):
+    if parsed.nameless and len(unknown) > _HARDLY_READ * max(1, len(found)):
         notes.append(f"of {len(found) + len(unknown)} keys {len(found)} are known: what this file is for may be another program's")
     return Job(
         format=parsed.format,

@@ -50,8 +50,9 @@ def _read(text: JobText) -> Parsed | None:
     laid = recipe is not None or not any(leaf.known or leaf.key in _SHAPE for leaf in leaves)
     said = (_LAID if recipe is None else _CALLED.format(name=str(recipe).rpartition(".")[2]),) if laid else ()
     notes = (*tree.notes, *said)
+    nameless = recipe is None and not any(leaf.known for leaf in leaves)
     leaves = leaves if recipe is None else tuple(_over_arguments(leaves, text.table))
-    return Parsed(format=NAME, leaves=leaves, rules=tree.rules, notes=notes, open_ended=laid)
+    return Parsed(format=NAME, leaves=leaves, rules=tree.rules, notes=notes, open_ended=laid, nameless=nameless)
 
 
 def _over_arguments(leaves: Sequence[Leaf], table: JobSettings) -> Iterator[Leaf]:

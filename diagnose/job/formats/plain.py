@@ -10,9 +10,9 @@ from diagnose.job.text import JobText, leaves_of
 
 def _read(text: JobText) -> Parsed | None:
     tree = text.yaml
-    return (
-        None if tree is None else Parsed(format=PLAIN, leaves=tuple(leaves_of(tree.data, tree.lines)), rules=tree.rules, notes=tree.notes)
-    )
+    if tree is None:
+        return None
+    return Parsed(format=PLAIN, leaves=tuple(leaves_of(tree.data, tree.lines)), rules=tree.rules, notes=tree.notes, nameless=True)
 
 
 READER = Reader(name=PLAIN, read=_read, editor=map_editor)
