@@ -759,8 +759,9 @@ def test_what_prepares_a_training_is_none(program: str) -> None:
 @for_each("program", "pretrain_gpt.py", "tasks/main.py")
 def test_the_older_flag_of_recompute_recomputes_every_layer(program: str) -> None:
     job = parse_job(f"torchrun --nproc-per-node 8 {program} {FLAGS} --checkpoint-activations\n")
-    assert job.get("recompute_granularity") == "full"
+    assert [job.get(f"recompute_{name}") for name in ("granularity", "method", "num_layers")] == ["full", "uniform", 1]
     assert job.unknown == ()
+    assert not check(job, BOOK, TOOL).failed
 
 
 def test_a_diagnostic_that_is_on_is_named_with_the_others_and_only_it_is_repaired() -> None:

@@ -32,12 +32,12 @@ _OTHER = frozenset({"TEST_TYPE", "METRICS", "LAUNCHER", "MODE"})
 
 def _read(text: JobText) -> Parsed | None:
     if text.yaml is not None and _is_arguments(text.yaml.data, text.table):
-        given, said = _selective(tuple(_of_tree(text.yaml, text.source, text.table)))
+        given, said = _shortened(tuple(_of_tree(text.yaml, text.source, text.table)))
         return Parsed(format=NAME, leaves=tuple(given), rules=text.yaml.rules, notes=(*text.yaml.notes, *said))
     if text.command is None:
         return None
     found, notes, open_ended = _flags(text.command.arguments, text.table)
-    leaves, more = _selective(found)
+    leaves, more = _shortened(found)
     notes += more
     flags = {flag_name(flag) for spec in text.table.specs.values() for flag in spec.keys_in(NAME)}
     another = not (_PROGRAM.search(text.command.program) or any(leaf.shown in _MODEL for leaf in leaves))
@@ -130,13 +130,20 @@ def _flags(tokens: Sequence[Token], table: JobSettings) -> tuple[list[Leaf], lis
     return list(found.values()), notes, open_ended
 
 
-def _selective(leaves: Sequence[Leaf]) -> tuple[list[Leaf], list[str]]:
-    """Leaves as validate_args of Megatron-LM takes them: --recompute-activations stands for selective, whatever the granularity says."""
+def _shortened(leaves: Sequence[Leaf]) -> tuple[list[Leaf], list[str]]:
+    """Leaves as validate_args of Megatron-LM takes its short flags of recompute, with notes on what they overrule.
+
+    --recompute-activations stands for selective, whatever the granularity says; the older --checkpoint-activations for every layer by itself.
+    """
     short = next((leaf for leaf in leaves if leaf.key == "recompute_activations" and leaf.value is True), None)
+    older = next((leaf for leaf in leaves if leaf.key == "checkpoint_activations" and leaf.value is True), None)
     other = next((leaf for leaf in leaves if leaf.key == "recompute_granularity" and leaf.value not in (None, "selective")), None)
+    given = {leaf.key for leaf in leaves}
+    means = {"recompute_method": "uniform", "recompute_num_layers": 1} if older is not None else {}
+    more = [replace(older, key=key, value=value) for key, value in means.items() if older is not None and key not in given]
     if short is None or other is None:
-        return list(leaves), []
-    return [leaf for leaf in leaves if leaf is not other], [f"{short.shown} means selective recompute and overrules {other.shown}"]
+        return [*leaves, *more], []
+    return [*(leaf for leaf in leaves if leaf is not other), *more], [f"{short.shown} means selective recompute and overrules {other.shown}"]
 
 
 _NODES, _EACH, _LORA = "actor_num_nodes", "actor_num_gpus_per_node", "multi_lora_n_adapters"
