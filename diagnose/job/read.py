@@ -28,7 +28,6 @@ from diagnose.job.formats.reader import Key
 from diagnose.job.layout import layers_of, stages_of
 from diagnose.job.model import (
     EFFECT,
-    PLAIN,
     UNRESOLVED,
     Job,
     Leaf,

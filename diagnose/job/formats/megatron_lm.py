@@ -133,7 +133,7 @@ def _flags(tokens: Sequence[Token], table: JobSettings) -> tuple[list[Leaf], lis
 def _shortened(leaves: Sequence[Leaf]) -> tuple[list[Leaf], list[str]]:
     """Leaves as validate_args of Megatron-LM takes its short flags of recompute, with notes on what they overrule.
 
-    --recompute-activations stands for selective, whatever the granularity says; the older --checkpoint-activations for every layer by itself.
+    --recompute-activations stands for selective, whatever the granularity says; the older --checkpoint-activations for every layer.
     """
     short = next((leaf for leaf in leaves if leaf.key == "recompute_activations" and leaf.value is True), None)
     older = next((leaf for leaf in leaves if leaf.key == "checkpoint_activations" and leaf.value is True), None)
@@ -143,7 +143,9 @@ def _shortened(leaves: Sequence[Leaf]) -> tuple[list[Leaf], list[str]]:
     more = [replace(older, key=key, value=value) for key, value in means.items() if older is not None and key not in given]
     if short is None or other is None:
         return [*leaves, *more], []
-    return [*(leaf for leaf in leaves if leaf is not other), *more], [f"{short.shown} means selective recompute and overrules {other.shown}"]
+    return [*(leaf for leaf in leaves if leaf is not other), *more], [
+        f"{short.shown} means selective recompute and overrules {other.shown}"
+    ]
 
 
 _NODES, _EACH, _LORA = "actor_num_nodes", "actor_num_gpus_per_node", "multi_lora_n_adapters"
