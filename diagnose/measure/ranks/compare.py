@@ -168,10 +168,12 @@ def _uneven(members: Sequence[Member]) -> list[RankProblem]:
 # ------------------------------------------------------------------------------------------------ start skew
 
 
-def skews(members: Sequence[Member], groups: Mapping[int, str], clocks: Clocks) -> tuple[dict[int, int], tuple[StartSkew, ...]]:
+def skews(
+    members: Sequence[Member], groups: Mapping[int, str], clocks: Clocks
+) -> tuple[dict[int, int], tuple[StartSkew, ...], dict[int, int]]:
     """By a member's place, how much later than the middle of its like group its capture's first step begins.
 
-    And those whose windows end together all the same.
+    And those whose windows end together all the same; by place, the first step of those among them that began later.
 
     Only members whose clocks are aligned with each other, and whose start is known, are compared; the first step that all of them show
     counts, warm-up or not.
@@ -181,6 +183,7 @@ def skews(members: Sequence[Member], groups: Mapping[int, str], clocks: Clocks) 
         if member.rank.start_unix_ns is not None:
             pools[groups[member.place], clocks.known[member.place][0]].append(member)
     late: dict[int, int] = {}
+    begun: dict[int, int] = {}
     found = []
     for pool in pools.values():
         common = set.intersection(*(set(member.device.steps.every["index"].to_list()) for member in pool))
@@ -194,7 +197,8 @@ def skews(members: Sequence[Member], groups: Mapping[int, str], clocks: Clocks) 
             late[member.place] = begins
             if abs(begins) > max(SKEW_NS, SKEW_SHARE * step) and abs(ends) <= TOGETHER * abs(begins):
                 found.append(_skew(member, begins, ends, min(common)))
-    return late, tuple(found)
+                begun |= {member.place: min(common)} if begins > 0 else {}
+    return late, tuple(found), begun
 
 
 def _span(member: Member, index: int, clocks: Clocks) -> tuple[int, int]:
@@ -243,7 +247,7 @@ def compare(
     every = [transfers.split_exchanges(group, ends_apart(group, told)) for group in matched]
     own = transfers.own_times(members, every)
     groups, group_of = like_groups(members, mesh, buckets)
-    skewed, skew = skews(members, group_of, told)
+    skewed, skew, begun = skews(members, group_of, told)
     captured = len({member.rank.rank for member in members})
     world = world if world is not None and world >= captured else None  # one of them is of another job, or the number is wrong
     stages = stages_of(members, mesh, job, world, buckets)
@@ -260,6 +264,7 @@ def compare(
         buckets=buckets,
         schedule=schedule,
         transfers=None if captured == world else whole_transfers(members, every, unknown=world is None),
+        begun=begun,
     )
     lateness = late(every, background)
     slowest, chosen = chosen_member(members, own, lateness, middle)

@@ -238,6 +238,7 @@ def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
     rotates = any(one.pattern == "rotating" for one in (ranks.late if ranks else ()))
     wait = late.wait_ns if late else _nobody(ranks)
     saves = wait if late is None or late.saves_ns is None else late.saves_ns
+    moving = _straggler_transfer(ranks, late, saves)
     return {
         "straggler_rank": str(late.rank) if late else None,
         "straggler_with": f"rank{'s' if len(fellows) > 1 else ''} {rank_list(fellows)}" if fellows else None,
@@ -245,6 +246,8 @@ def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
         "straggler_wait_share": _share(wait, step_ns),
         "straggler_saves_ns": saves,
         "straggler_saves_share": _share(saves, step_ns),
+        "straggler_transfer_saves_ns": moving,
+        "straggler_unseen_ns": (saves or 0) - late.wait_ns if late and (saves or 0) > late.wait_ns else None,
         "straggler_last_share": late.last_share if late else None,
         "straggler_cause": late.cause if late else None,
         "straggler_bucket": late.bucket if late else None,
@@ -253,6 +256,18 @@ def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
         "straggler_exchanges": ", ".join(late.kinds) if late else None,
         "lateness_pattern": late.pattern if late else "rotating" if rotates else None,
     }
+
+
+def _straggler_transfer(ranks: Ranks | None, late: Late | None, saves: int | None) -> int | None:
+    """What the experts' exchanges take longer because the straggler has more tokens (ns per step), beside what the others wait for it.
+
+    Ranks of other groups of experts wait for these exchanges too: where such wait, no more is won than their waiting.
+    """
+    worst = worst_experts(ranks)
+    moving = _transfer_saves(worst)
+    if worst is None or late is None or moving is None or saves is None or late.cause != "expert_work":
+        return None
+    return moving if set(late.ranks) <= set(worst.ranks) else min(moving, max(0, late.wait_ns - saves))
 
 
 def _rotating(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
@@ -345,10 +360,20 @@ def _problems(ranks: Ranks | None) -> dict[str, FactValue]:
 
     return {
         "ranks_missing": counted("missing") if ranks and ranks.world_size is not None else None,
+        "ranks_not_captured": _not_captured(ranks) if ranks and ranks.world_size is not None else None,
         "ranks_duplicate": counted("duplicate"),
         "ranks_uneven_steps": counted("steps"),
         "ranks_failed": counted("failed"),
     }
+
+
+def _not_captured(ranks: Ranks) -> str | None:
+    """`ranks 3, 4`: those of the job that were not captured; None where all were."""
+    found = next((one for one in ranks.problems if one.kind == "missing"), None)
+    if found is None:
+        return None
+    more = f" and {found.count - _LISTED} more" if found.count > _LISTED else ""
+    return f"rank{'s' if found.count > 1 else ''} {', '.join(map(str, found.ranks[:_LISTED]))}{more}"
 
 
 def _clocks(ranks: Ranks | None) -> dict[str, FactValue]:

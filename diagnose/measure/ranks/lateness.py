@@ -8,16 +8,17 @@ from functools import cached_property
 from statistics import fmean, median_low
 
 import polars as pl
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from diagnose.document.ranks import ExpertImbalance, Late, LateCause, Pattern
 from diagnose.knowledge.buckets import Buckets
 from diagnose.measure.device import step_median
+from diagnose.measure.ranks.arrivals import Arrivals, arrivals_of, waited_for_alone
 from diagnose.measure.ranks.groups import Slowness
 from diagnose.measure.ranks.matching import Clocks
 from diagnose.measure.ranks.members import Member
 from diagnose.measure.ranks.schedule import Schedule
-from diagnose.measure.ranks.transfers import OwnTimes, Transfers, stalling, unions
+from diagnose.measure.ranks.transfers import OwnTimes, Transfers, stalling
 from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import COMM_KINDS, EXPERT_GEMM, CommKind
 
@@ -39,11 +40,12 @@ class _Blame(Struct, frozen=True, kw_only=True):
 
     `held`: by a member's place, how long waiting in these exchanges may have held its compute up, ns per step. `near`: how often each came
     last or as late as the last. Of several that come late together the waiting is behind the one that does so
-    most often.
+    most often. `of_steps`: by a member's place and step, what the others wait for it on average, ns.
     """
 
     members: tuple[Member, ...]
     behind: Mapping[int, int]  # by a member's place: mean wait of the others per step
+    of_steps: Mapping[int, Mapping[int, int]]
     held: Mapping[int, int]
     lasts: Mapping[int, int]
     near: Mapping[int, int]
@@ -54,7 +56,8 @@ class _Blame(Struct, frozen=True, kw_only=True):
 class Background(Struct, frozen=True, kw_only=True, dict=True):
     """What is known of all members and, by place: own times, those with a slow device, like groups; and experts, clocks, buckets in use.
 
-    `schedule` of the pipeline; None: there is none, or it is not known. `transfers`: by place, transfer per step in groups of which all
+    `begun`: by place, the first step of a capture that began late: waiting there is for the capture. `schedule` of the pipeline; None:
+    there is none, or it is not known. `transfers`: by place, transfer per step in groups of which all
     members were captured: in others it may hold waiting for one that was not; None: all were.
     """
 
@@ -67,6 +70,7 @@ class Background(Struct, frozen=True, kw_only=True, dict=True):
     buckets: Buckets
     schedule: Schedule | None = None
     transfers: Mapping[int, int] | None = None
+    begun: Mapping[int, int] = field(default_factory=dict)
 
     def transfer(self, place: int) -> int:
         """What a member surely transfers, ns per step."""
@@ -95,7 +99,7 @@ def late(every: Sequence[Transfers], known: Background) -> tuple[Late, ...]:
     # only where the group's exchanges are known to end together does the shorter duration mean that a rank came later
     firm = [one for one in every if known.clocks.together(part.member for part in one.group.parts)]
     arrivals = arrivals_of(firm)
-    blames = list(_blames(firm))
+    blames = list(_blames(firm, known.begun))
     entries = [entry for blame in blames for entry in _late(blame, arrivals, known)]
     if not any(entry.rank is not None for entry in entries):
         entries += [entry for blame in blames for entry in _in_turn(blame, blame.members, sum(blame.behind.values()), known, shown=True)]
@@ -106,24 +110,35 @@ def late(every: Sequence[Transfers], known: Background) -> tuple[Late, ...]:
     return tuple(best.values())
 
 
-def _blames(every: Sequence[Transfers]) -> Iterator[_Blame]:
-    """Waiting by who came last, for each set of ranks that exchange with each other."""
+def _blames(every: Sequence[Transfers], begun: Mapping[int, int]) -> Iterator[_Blame]:
+    """Waiting by who came last, for each set of ranks that exchange with each other; `begun`: see Background."""
     sets: dict[tuple[int, ...], list[Transfers]] = defaultdict(list)
     for found in every:
         sets[tuple(part.member.place for part in found.group.parts)].append(found)
     for _, group in sorted(sets.items()):
         members = tuple(part.member for part in group[0].group.parts)
         held = _held_up(group, members)
-        behind, lasts, near = _behind(group, members, held)
+        behind, of_steps, lasts, near = _behind(group, members, held, begun)
         costly = sorted(group, key=lambda one: -int(one.rows["wait"].sum()))
         kinds = tuple(dict.fromkeys(kind for one in costly for kind in COMM_KINDS if kind == one.group.kind and one.rows["last"].any()))
-        yield _Blame(members=members, behind=behind, held=held, lasts=lasts, near=near, noticed=sum(lasts.values()), kinds=kinds)
+        yield _Blame(
+            members=members,
+            behind=behind,
+            of_steps=of_steps,
+            held=held,
+            lasts=lasts,
+            near=near,
+            noticed=sum(lasts.values()),
+            kinds=kinds,
+        )
 
 
 def _behind(
-    group: Sequence[Transfers], members: tuple[Member, ...], held_up: Mapping[int, int]
-) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
-    """By member: how long the others wait (mean ns per step, at most what that held them up), how often it came last, or nearly."""
+    group: Sequence[Transfers], members: tuple[Member, ...], held_up: Mapping[int, int], begun: Mapping[int, int]
+) -> tuple[dict[int, int], Mapping[int, Mapping[int, int]], dict[int, int], dict[int, int]]:
+    """By member: how long the others wait (mean ns per step, at most what that held them up), likewise of each step (whatever it held
+    up), how often it came last, or nearly.
+    """
     table = pl.concat(
         [
             one.rows.select("ordinal", "place", "index", "wait", "last").with_columns(pl.lit(number).alias("lane"))
@@ -140,19 +155,27 @@ def _behind(
         table.filter(pl.col("index").is_not_null())
         .join(last, on=exchange)
         .filter(pl.col("place") != pl.col("culprit"))
-        .group_by("culprit", "index")
-        .agg(pl.col("wait").sum() // (len(members) - 1))
+        .group_by("culprit", "place", "index")
+        .agg(pl.col("wait").sum())
+        .sort("culprit", "place", "index")
     )
-    steps = max(1.0, *_steps_matched(group, table))
-    behind = dict.fromkeys((member.place for member in members), 0)
-    for culprit, waited in costs.group_by("culprit").agg(pl.col("wait").sum()).iter_rows():
+    steps, others = _steps_matched(group, table, begun), max(1, len(members) - 1)
+    sums: dict[int, float] = defaultdict(float)
+    of_steps: dict[int, Counter[int]] = defaultdict(Counter)
+    for culprit, place, step, waited in costs.iter_rows():
         late = members[culprit].place
-        behind[late] = min(int(waited / steps), median_low([ns for place, ns in held_up.items() if place != late]))
+        if step not in (begun.get(late), begun.get(members[place].place)):
+            sums[late] += waited / steps[place] / others
+            of_steps[late][step] += waited // others
+    behind = {
+        late: min(round(sums[late]), median_low([ns for place, ns in held_up.items() if place != late]))
+        for late in (member.place for member in members)
+    }
     lasts, near = (
         {member.place: counts.get(place, 0) for place, member in enumerate(members)}
         for counts in (dict(frame.group_by("place").len().iter_rows()) for frame in (table.filter("last"), nearly))
     )
-    return behind, lasts, near
+    return behind, of_steps, lasts, near
 
 
 def _held_up(group: Sequence[Transfers], members: Sequence[Member]) -> dict[int, int]:
@@ -172,12 +195,18 @@ def _held_up(group: Sequence[Transfers], members: Sequence[Member]) -> dict[int,
     return held
 
 
-def _steps_matched(group: Sequence[Transfers], table: pl.DataFrame) -> Iterator[float]:
-    """How many of each member's steps its matched exchanges make up: where another capture covers it only in part, so many are compared."""
+def _steps_matched(group: Sequence[Transfers], table: pl.DataFrame, begun: Mapping[int, int]) -> list[float]:
+    """How many of each member's steps its matched exchanges make up: where another capture covers it only in part, so many are compared.
+
+    A step that began late (`begun`) is none of them.
+    """
     matched = dict(table.filter(pl.col("index").is_not_null()).group_by("place").len().iter_rows())
+    found = []
     for place, part in enumerate(group[0].group.parts):
         every = sum(one.group.parts[place].rows["index"].count() for one in group)
-        yield len(part.member.steps) * min(1.0, matched.get(place, 0) / every) if every else 0.0
+        whole = sum(step.index != begun.get(part.member.place) for step in part.member.steps)
+        found.append(max(1.0, whole * min(1.0, matched.get(place, 0) / every)) if every else 1.0)
+    return found
 
 
 def _late(blame: _Blame, arrivals: Arrivals, known: Background) -> Iterator[Late]:
@@ -196,19 +225,49 @@ def _late(blame: _Blame, arrivals: Arrivals, known: Background) -> Iterator[Late
     elif (
         wait >= WORTH * step
         and culprit not in known.launchless
-        and _slower(known, culprit, others, wait)
+        and (
+            (steadily := _slower(known, culprit, others, wait)) or _slower_at_times(known, culprit, others, blame.of_steps.get(culprit, {}))
+        )
         and (_slow_itself(known, culprit) >= OWN * wait or _held_up_unseen(known, culprit, others) < OWN * wait)
     ):
-        yield (named := _straggler(blame, culprit, total, arrivals, known))
+        named = _straggler(blame, culprit, total, arrivals, known)
+        if not steadily:  # it waits beside compute too, which steps that differ do not show in medians
+            wait = min(named.wait_ns, max(known.own[one.place].lost_mean_ns for one in others))
+            named = structs.replace(named, wait_ns=wait, saves_ns=None if named.saves_ns is None else min(named.saves_ns, wait))
+        yield named
+        rest = total - blame.behind[culprit]
+        second = _second(blame, named, rest, known)
+        if second is not None:
+            yield _straggler(blame, second, rest, arrivals, known, beside=named.rank)
         yield from _in_turn(blame, others, total - named.wait_ns, known, shown=True)
 
 
-def _straggler(blame: _Blame, culprit: int, total: int, arrivals: Arrivals, known: Background) -> Late:
-    """The entry of the rank that others wait for most (a place); `total` is all waiting in its set of ranks."""
+def _second(blame: _Blame, first: Late, rest: int, known: Background) -> int | None:
+    """Of a set of ranks the place of another that is late by a cause of its own, beside the first; None: there is none.
+
+    `rest`: the waiting (ns per step) that is not for the first.
+    """
+    named = {first.rank, *first.alike}
+    left = [one for one in blame.members if one.rank.rank not in named]
+    step = median_low([member.median.window_ns for member in blame.members])
+    place = max((one.place for one in left), key=lambda place: (blame.behind[place], -place))
+    others, wait = [one for one in left if one.place != place], blame.behind[place]
+    if not others or place in known.launchless or wait < max(WORTH * step, MOSTLY * rest):
+        return None
+    likes = [one for one in others if one.place in known.likes(place, others)]
+    if not likes or not _slower(known, place, others, wait) or _held_up_unseen(known, place, others) >= OWN * wait:
+        return None
+    return place if _cause(known.members[place], likes, wait, known)[0] not in {"unknown", first.cause} else None
+
+
+def _straggler(blame: _Blame, culprit: int, total: int, arrivals: Arrivals, known: Background, *, beside: int | None = None) -> Late:
+    """The entry of the rank that others wait for most (a place); `total` is all waiting in its set of ranks, that for rank `beside` left
+    aside.
+    """
     share = blame.behind[culprit] / total
     member = next(one for one in blame.members if one.place == culprit)
     others = [one for one in blame.members if one.place != culprit]
-    with_it = [one for one in others if blame.near[one.place] >= MOSTLY * blame.noticed]
+    with_it = [one for one in others if blame.near[one.place] >= MOSTLY * blame.noticed and one.rank.rank != beside]
     cause, bucket, longer, words = _cause(member, others, blame.behind[culprit], known)
     slow = _slow_cpus((member, *others)) if cause == "slow_host" else known.slow.keys()
     fellows = {one.place for one in others if culprit in slow and one.place in slow} | {one.place for one in with_it}
@@ -222,7 +281,8 @@ def _straggler(blame: _Blame, culprit: int, total: int, arrivals: Arrivals, know
         wait = min(wait, max(_more_work(one, early) for one in (member, *others) if one.place in late_ones) or wait)
     like = max(len(blame.members), len(known.likes(culprit, others)) + 1)  # ranks that share the work, once it is even
     times = blame.lasts[culprit] / blame.noticed
-    much = f"{share:.1%} of the waiting is for it".replace("%", " %")
+    aside = "" if beside is None else f" beside that for rank {beside}"
+    much = f"{share:.1%} of the waiting{aside} is for it".replace("%", " %")
     alike = [one for one in others if one.place in late_ones and _late_alike(one, blame, late_ones, cause, known)]
     also = _ranks("; as late as it in most of them: rank", with_it)
     also += _ranks("; as slow as it, and late with it: rank", [one for one in others if one.place in fellows and one not in with_it])
@@ -279,63 +339,6 @@ def _late_alike(member: Member, blame: _Blame, late_ones: Collection[int], cause
 def _ranks(words: str, members: Sequence[Member]) -> str:
     """Words before the numbers of ranks; nothing for none."""
     return f"{words} {', '.join(str(one.rank.rank) for one in members)}" if members else ""
-
-
-class Arrivals(Struct, frozen=True, kw_only=True):
-    """When members came to their exchanges.
-
-    `tables`, one for each group: group, ordinal, member (its place), index, came (the last one, by the member's clock), wait. `met`: by
-    member and group, how many of its instances are matched, and how many there are; `steps`: by member, how many steps it has.
-    """
-
-    tables: Sequence[pl.DataFrame]
-    met: Mapping[int, Mapping[int, tuple[int, int]]]
-    steps: Mapping[int, int]
-
-
-def arrivals_of(every: Sequence[Transfers]) -> Arrivals:
-    """Those of all groups."""
-    met: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
-    for number, one in enumerate(every):
-        for place, part in enumerate(one.group.parts):
-            met[part.member.place][number] = one.covered_in_all.get(place, (0, 0))
-    came = (pl.col("start") + pl.col("wait")).alias("came")
-    return Arrivals(
-        tables=[
-            one.by_member.select(pl.lit(number).alias("group"), "ordinal", "member", "index", came, "wait")
-            for number, one in enumerate(every)
-        ],
-        met=met,
-        steps={part.member.place: len(part.member.steps) for one in every for part in one.group.parts},
-    )
-
-
-def waited_for_alone(known: Arrivals, late_ones: Collection[int]) -> int:
-    """For how long (ns per step) all others of an exchange were there and only the late ones were not; what overlaps counts once.
-
-    By so much, and no more, a step can get shorter without their lateness: then the next to come is waited for. Of the others the one
-    that waits so most counts, because it is in most of their groups; those that meet them in the same exchanges wait alike, so that one
-    of each such set is looked at.
-    """
-    shared = sorted({group for member in late_ones for group in known.met.get(member, ())})
-    counts = {member: [(group, *own[group]) for group in shared if group in own] for member, own in known.met.items()}
-    alike = {(member in late_ones, known.steps[member], *own): member for member, own in sorted(counts.items(), reverse=True) if own}
-    rows = pl.concat([known.tables[group] for group in shared]).filter(~pl.col("member").is_in(list(late_ones)))
-    least = rows.group_by("group", "ordinal").agg(pl.col("wait").min().alias("least"))  # of the next to come
-    looked_at = rows.filter(pl.col("member").is_in(list(alike.values())) & pl.col("index").is_not_null()).join(
-        least, on=["group", "ordinal"]
-    )
-    sums: Counter[int] = Counter()
-    for (member, _), ns in unions([looked_at.with_columns((pl.col("came") - pl.col("least")).alias("next"))], "next", "came").items():
-        sums[member] += ns
-    per_step = [ns / _steps_covered(known.steps[member], counts[member]) for member, ns in sums.items()]
-    return int(max(per_step, default=0))
-
-
-def _steps_covered(steps: int, counts: Sequence[tuple[int, int, int]]) -> float:
-    """How many of a member's steps its matched instances make up; `counts`: group, how many are matched, how many there are."""
-    _, matched, every = (sum(numbers) for numbers in zip(*counts, strict=True))
-    return max(1.0, steps * matched / every) if every else 1.0
 
 
 def _slow_stages(known: Background) -> list[Late]:
@@ -548,6 +551,21 @@ def _slower(known: Background, culprit: int, others: Sequence[Member], wait: int
     above = _over(mine.in_shared(mine.time), [one.in_shared(one.time) for one in likes])
     less = [-ns for ns in _over(mine.in_shared(mine.lost), [one.in_shared(one.lost) for one in likes])]
     return any(in_most_steps(excess, wait) for excess in (above, less))
+
+
+def _slower_at_times(known: Background, culprit: int, others: Sequence[Member], waited: Mapping[int, int]) -> bool:
+    """Whether a rank's own time exceeds that of its likes just where the others wait for it: a loader that stalls every second step.
+
+    Of `waited`, what the others wait for it by step (ns), its own time has to explain as much as in `_slower`; several steps have to,
+    since once is chance.
+    """
+    mine = known.own[culprit]
+    likes = [known.own[place] for place in known.likes(culprit, others)]
+    above = _over(mine.in_shared(mine.time), [one.in_shared(one.time) for one in likes])
+    steps = mine.in_shared([step.index or 0 for step in known.members[culprit].steps])
+    explained = [min(excess, waited.get(step, 0)) for step, excess in zip(steps, above, strict=False)]
+    worth = [ns for ns in explained if ns >= WORTH * mine.step_mean_ns]
+    return len(worth) > 1 and sum(worth) >= OWN * sum(waited.values())
 
 
 def _slow_itself(known: Background, place: int) -> int:

@@ -78,7 +78,7 @@ def split_exchanges(group: Matched, ahead: Sequence[int] | None = None) -> Trans
     least = (pl.col("transfer").min().over("ordinal") * NOTICEABLE_SHARE).cast(pl.Int64)
     noticed = pl.col("wait").max().over("ordinal") > pl.max_horizontal(pl.lit(NOTICEABLE_NS), least)
     first_of_last = pl.col("place").filter(pl.col("wait") == pl.col("wait").min()).first().over("ordinal") == pl.col("place")
-    rows = rows.with_columns((noticed & first_of_last).alias("last"), _step(rows))
+    rows = rows.with_columns((noticed & first_of_last).alias("last"), _kept(group, _step(rows)))
     summed = rows.filter(pl.col("index").is_not_null()).group_by("place", "index").agg(pl.col("transfer", "wait").sum())
     return Transfers(
         group=group,
@@ -115,6 +115,18 @@ def _step(rows: pl.DataFrame) -> pl.Expr:
     if 2 * alike < steps.filter(pl.col("told") > 1).height:
         return pl.col("index")
     return pl.col("index").max().over("ordinal")
+
+
+def _kept(group: Matched, index: pl.Expr) -> pl.Expr:
+    """The step, or null on members whose own kept steps do not reach there: their capture's start is no step of theirs to wait in."""
+    reach = [[step.index or 0 for step in part.member.steps] for part in group.parts]
+    if len({(min(steps), max(steps)) for steps in reach if steps}) < 2:
+        return index
+    first, last = (
+        pl.col("place").replace_strict({place: side(steps, default=0) for place, steps in enumerate(reach)}, return_dtype=pl.Int64)
+        for side in (min, max)
+    )
+    return pl.when(index.is_between(first, last)).then(index).alias("index")
 
 
 def record(found: Transfers) -> MatchedExchange:
@@ -206,8 +218,13 @@ class OwnTimes(Struct, frozen=True, kw_only=True):
     @property
     def step_mean_ns(self) -> int:
         """Length of a step, waiting for others with it, the mean."""
+        return self.mean_ns + self.lost_mean_ns
+
+    @property
+    def lost_mean_ns(self) -> int:
+        """Waiting for others that can have held compute up, per step, the mean."""
         lost = self.in_shared(self.lost)
-        return self.mean_ns + (sum(lost) // len(lost) if lost else 0)
+        return sum(lost) // len(lost) if lost else 0
 
     @property
     def wait_ns(self) -> int:

@@ -135,7 +135,24 @@ def test_the_costliest_straggler_speaks() -> None:
         "straggler_launch_ratio": 1.5,
         "straggler_exchanges": "expert, data", "lateness_pattern": "mostly", "rotating_wait_ns": 90, "rotating_wait_share": 90 / STEP,
         "rotating_cause": "more_work", "rotating_bucket": "attention", "rotating_uneven_ns": 80, "straggler_with": "ranks 2, 7",
+        "straggler_transfer_saves_ns": None, "straggler_unseen_ns": None,
     }  # fmt: skip
+
+
+def test_what_ranks_that_were_not_captured_may_wait_longer_is_told() -> None:
+    slow = structs.replace(late(2, 5_000_000), saves_ns=7_000_000)
+    assert figures(ranks(late=(slow,)), "straggler_wait_ns", "straggler_unseen_ns") == (5_000_000, 2_000_000)
+    assert figures(ranks(late=(structs.replace(slow, saves_ns=5_000_000),)), "straggler_unseen_ns") == (None,)
+
+
+@pytest.mark.parametrize(("members", "said"), [(range(8), 3_000_000), (range(4), 1_000_000)])
+def test_ranks_of_other_groups_wait_for_the_exchanges_of_a_busy_rank_too(members: range, said: int) -> None:
+    """Of 13 ms of transfer 3 ms are the busy rank's; where others than its group's wait, they wait for these."""
+    busy = structs.replace(late(7, 5_000_000, cause="expert_work"), ranks=tuple(range(8)), saves_ns=4_000_000)
+    group = structs.replace(experts(tuple(members), 5_000_000), transfer_ns=13_000_000)
+    assert figures(ranks(late=(busy,), experts=(group,)), "straggler_transfer_saves_ns") == (said,)
+    other = structs.replace(busy, cause="slow_host")
+    assert figures(ranks(late=(other,), experts=(group,)), "straggler_transfer_saves_ns") == (None,)
 
 
 def test_who_is_late_alike_is_named_and_where_ranks_take_turns_nobody_is() -> None:
@@ -237,7 +254,16 @@ def test_problems_are_counted_in_full_and_missing_ranks_only_with_a_world_size()
     )
     names = ("ranks_missing", "ranks_duplicate", "ranks_uneven_steps", "ranks_failed")
     assert figures(ranks(world_size=512, problems=problems), *names) == (504, 1, 2, 1)
-    assert rank_facts(ranks(world_size=None), STEP)["ranks_missing"] is None
+    assert figures(ranks(world_size=None), "ranks_missing", "ranks_not_captured") == (None, None)
+    assert figures(ranks(), "ranks_missing", "ranks_not_captured") == (0, None)
+
+
+def test_ranks_that_were_not_captured_are_named_as_far_as_they_are_few() -> None:
+    def told(*missing: int, count: int) -> FactValue:
+        return rank_facts(ranks(problems=(RankProblem(kind="missing", ranks=missing, count=count, text=""),)), STEP)["ranks_not_captured"]
+
+    assert told(3, count=1) == "rank 3"
+    assert told(*range(10), count=100) == "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more"
 
 
 # --- a slow link ------------------------------------------------------------------------------------------------------

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.buckets import load_buckets
+from diagnose.measure.ranks.arrivals import arrivals_of, waited_for_alone
 from diagnose.measure.ranks.compare import chosen_member, problems, whole_transfers
 from diagnose.measure.ranks.groups import experts, followed_shares, like_groups, slow_devices
-from diagnose.measure.ranks.lateness import Background, arrivals_of, in_most_steps, late, waited_for_alone
+from diagnose.measure.ranks.lateness import Background, in_most_steps, late
 from diagnose.measure.ranks.matching import clocks, ends_apart, match
 from diagnose.measure.ranks.schedule import Schedule
 from diagnose.measure.ranks.stages import Stages
@@ -89,7 +90,9 @@ def test_who_comes_last_and_who_waits_is_told_of_each_rank() -> None:
     assert told == [(0, 8 * 300_000, 0.0), (1, 0, 1.0), (2, 8 * 300_000, 0.0)]
 
 
-def judged(did: list[Did], schedule: Schedule | None = None, transfers: dict[int, int] | None = None):  # type: ignore[no-untyped-def]
+def judged(  # type: ignore[no-untyped-def]
+    did: list[Did], schedule: Schedule | None = None, transfers: dict[int, int] | None = None, begun: dict[int, int] | None = None
+):
     every = members(did)
     matched, _ = match(every, None)
     split = [split_exchanges(group) for group in matched]
@@ -110,6 +113,7 @@ def judged(did: list[Did], schedule: Schedule | None = None, transfers: dict[int
             buckets=load_buckets(),
             schedule=schedule,
             transfers=transfers,
+            begun=begun or {},
         ),
     )
 
@@ -385,6 +389,59 @@ def test_own_time_explains_waiting_where_it_exceeds_half_of_what_it_must_in_most
     for least, explains in ((30, True), (29, False)):
         assert in_most_steps([60] * 6 + [least] + [0] * 3, 100) is explains
     assert not in_most_steps([59] * 10, 100)
+
+
+def in_steps(late_by: dict[int, list[int]]) -> list[Did]:
+    """Four ranks with four steps of five exchanges, to which those in `late_by` come so many ns late by step, and launch late."""
+    numbers = range(20)
+    ends = [4_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in numbers]
+    found = []
+    for rank in range(4):
+        mine = late_by.get(rank, [0] * 4)
+        last = [max(by[number // 5] for by in late_by.values()) for number in numbers]
+        ran = [
+            Ran(start=end - 400_000 - last[number] + mine[number // 5], end=end, step=number // 5)
+            for number, end in zip(numbers, ends, strict=True)
+        ]
+        starved = 7_000_000 if rank == 1 else 900_000
+        found.append(
+            Did(
+                rank=rank,
+                lanes={lane(communicator=1): ran},
+                step_ns=20_000_000,
+                blocked_ns=0 if rank == 1 else 9_000_000,
+                starved_ns=starved,
+                steps=4,
+            )
+        )
+    return found
+
+
+@pytest.mark.parametrize(("late_by", "said"), [([0, 1_600_000, 0, 1_600_000], 4_000_000), ([0, 1_600_000, 0, 0], None)])
+def test_a_rank_that_stalls_in_some_steps_is_named_and_costs_the_mean_of_all(late_by: list[int], said: int | None) -> None:
+    """8 ms in two of four steps; once is chance."""
+    assert [(one.rank, one.cause, one.wait_ns) for one in judged(in_steps({1: late_by}))] == (
+        [] if said is None else [(1, "slow_host", said)]
+    )
+
+
+def test_waiting_for_a_capture_that_began_late_is_for_no_rank() -> None:
+    """Rank 3 comes 3.2 ms late to all exchanges of the first step, in which its capture began; rank 1 0.8 ms to all."""
+    did = in_steps({1: [800_000] * 4, 3: [3_200_000, 0, 0, 0]})
+    (found,) = judged(did, begun={3: 0})
+    assert (found.rank, found.pattern) == (1, "always")
+    assert 1 not in {one.rank for one in judged(did)}
+
+
+def test_of_two_ranks_with_causes_of_their_own_both_are_named() -> None:
+    """A slow GPU that is last in most exchanges, and beside it a CPU that launches late in the others."""
+    both = some(6, {1: [300_000, 0], 2: [0, 250_000]})
+    shapes = {one.rank: [("gemm", "dense_gemm", 130 if one.rank == 1 else 100)] for one in both}
+    did = [replace(one, shapes=shapes[one.rank], starved_ns=7_000_000 if one.rank == 2 else 900_000) for one in both]
+    did = [replace(one, blocked_ns={1: 2_500_000, 2: 3_000_000}.get(one.rank, 5_500_000), compute_ns=9_000_000) for one in did]
+    found = judged(did)
+    assert [(one.rank, one.cause) for one in found] == [(1, "slow_gpu"), (2, "slow_host")]
+    assert "beside that for rank 1" in found[1].evidence
 
 
 def test_of_two_ranks_the_late_one_is_named() -> None:
