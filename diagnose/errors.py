@@ -1,7 +1,7 @@
 """The error family.
 
 Every error says what happened, what that does to the result, and what to do next, and carries the process exit code that the command line
-returns for it (the table in README.md, "Exit codes").
+returns for it (docs/exit-codes.md).
 """
 
 from __future__ import annotations

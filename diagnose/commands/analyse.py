@@ -121,6 +121,8 @@ def _with_job_beside(traces: tuple[str, ...], job: AnalysedJob, *, quiet: bool) 
     try:
         read_job(beside, load_job_settings(), job.overrides, command=job.job_command)
     except JobFileError as fault:
+        if job.overrides:  # --set asks for a job file
+            raise
         if not quiet:
             say(f"{beside.name} lies beside the trace and was not used: {fault.what}")
         return job

@@ -31,6 +31,7 @@ from diagnose.commands.options import (
     command_option,
     metric_option,
     option,
+    output_of,
     set_option,
     takes,
 )
@@ -135,7 +136,7 @@ class Question(Group):
 
 @click.command(cls=RunsCommand)
 @click.argument("runs", nargs=-1, metavar="[BASE NEW]")
-@takes(asked=Sides, question=Question, measuring=Measuring, output=Output, shown=Shown)
+@takes(asked=Sides, question=Question, measuring=Measuring, output=output_of("comparison"), shown=Shown)
 def compare(runs: tuple[str, ...], asked: Sides, question: Question, measuring: Measuring, output: Output, shown: Shown) -> int:
     """Compare runs: may they be compared, what changed around the code, what moved, and is it more than noise.
 
@@ -145,7 +146,7 @@ def compare(runs: tuple[str, ...], asked: Sides, question: Question, measuring: 
     diagnose compare --baseline NAME NEW...
 
     Each RUN is one run: a trace, a folder or quoted pattern of several ranks' traces, or a saved diagnosis (.json). Several runs of a side
-    tell how much runs differ by chance; from five of both on that noise is measured.
+    tell how much runs differ by chance: that noise is measured from five of one side and one of the other, or three of each.
 
     Exit codes: 0 compared; 1 the gate of --max-regression or --fail-on is not met; 3 refused because they are not the same work, or the
     gate can't be judged; 4 data lost, with --strict.
@@ -155,7 +156,7 @@ def compare(runs: tuple[str, ...], asked: Sides, question: Question, measuring: 
 
 @click.command(cls=RunsCommand)
 @click.argument("runs", nargs=-1, metavar="[BASE NEW]")
-@takes(asked=Sides, question=Question, measuring=Measuring, output=Output, shown=Shown)
+@takes(asked=Sides, question=Question, measuring=Measuring, output=output_of("comparison"), shown=Shown)
 @click.pass_context
 def gate(
     context: click.Context, /, runs: tuple[str, ...], asked: Sides, question: Question, measuring: Measuring, output: Output, shown: Shown
@@ -195,7 +196,8 @@ def _compare(
     both = [*base, *new]
     sides.check(both, measuring)
     _check_tokens(question)
-    check_outputs(output, inputs=tuple(path for side in both for path in (side.path, side.job.config) if path is not None))
+    inputs = tuple(path for side in both for path in (side.path, side.job.config) if path is not None)
+    check_outputs(output, inputs=inputs, kind="comparison")
     measuring.check()
     from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415
 

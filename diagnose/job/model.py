@@ -16,7 +16,7 @@ from diagnose.knowledge.settings import JobSettings, SettingSpec, version_number
 
 SettingValue = int | float | bool | str | tuple[str, ...]
 Origin = Literal["key", "flag", "env", "option"]
-EFFECT = "The run was not compared with its settings."
+EFFECT = "No setting of the job was used."
 PLAIN = "plain"  # the format of files that call settings by their own names, or by the keys of Megatron-Bridge
 UNRESOLVED: Final = "\0unresolved"  # a value that only the process knew, such as $TP; no file holds a NUL
 COMPUTED = frozenset(

@@ -257,7 +257,7 @@ def _arrow_folder(path: Path) -> InputError | None:
 
 def folder_without_traces(path: Path, others: int) -> InputError:
     """The error for a folder in which no file is a trace; `others`: how many files it holds."""
-    seen = f" ({others} other files)" if others else ""
+    seen = f" ({others} other {'file' if others == 1 else 'files'})" if others else ""
     return _arrow_folder(path) or refused(f"The folder {path.name} holds no trace{seen}.", TORCH)
 
 

@@ -287,18 +287,18 @@ def _collapsed(text: str, depths: Sequence[int], depth: int) -> str:
     return "".join(out)
 
 
-def adding_up(values: Sequence[float], whole: float, digits: int = 1) -> list[str]:
+def adding_up(values: Sequence[float], whole: float, digits: int = 1, *, told: Sequence[bool] | None = None) -> list[str]:
     """Values with `digits` decimals that add up to `whole` as printed, none off by a unit of the last.
 
-    What rounding leaves goes to small ones, those nearest to their other neighbour first. Large ones stand in sentences too: of these it
-    goes to the last, where it must.
+    What rounding leaves goes to small ones, those nearest to their other neighbour first. Large ones stand in sentences too (of `told`, those
+    that may): of these it goes to the last, where it must.
     """
     unit = 10**digits
     pieces = [round(value * unit) for value in values]
     left = round(whole * unit) - sum(pieces)
     change = 1 if left > 0 else -1
     over = [(value * unit - piece) * change for value, piece in zip(values, pieces, strict=True)]
-    large = [10 * value > whole for value in values]
+    large = [10 * value > whole and (told is None or told[place]) for place, value in enumerate(values)]
     order = sorted(range(len(pieces)), key=lambda place: (over[place] <= 0, large[place], -place if large[place] else -over[place]))
     for place in order[: abs(left)]:
         pieces[place] += change

@@ -78,7 +78,9 @@ def test_check_of_a_wrong_file_is_2(text: str, said: str, tmp_path: Path, capsys
     path = tmp_path / "job.yaml"
     path.write_text(text, encoding="utf-8")
     assert main(["check", str(path)]) == 2
-    assert said in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert said in err
+    assert "No setting of the job was used." in err, "there is no run to speak of"
     assert main(["check", str(tmp_path / "missing.yaml")]) == 2
 
 

@@ -599,7 +599,7 @@ def test_a_file_that_merely_begins_with_a_bracket_is_no_trace(name: str, tmp_pat
     assert main([str(tmp_path / name)]) == 3
     assert "is a text file, not a trace" in capsys.readouterr().err
     assert main([str(tmp_path)]) == 3
-    assert "holds no trace (1 other files)" in capsys.readouterr().err
+    assert "holds no trace (1 other file)" in capsys.readouterr().err
 
 
 def test_a_job_file_beside_the_trace_is_used_and_said(pipeline: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -615,6 +615,11 @@ def test_a_job_file_beside_the_trace_is_used_and_said(pipeline: StandIn, tmp_pat
     (tmp_path / "run_config.yaml").write_text("num_layers: [\n")
     assert main([str(tmp_path / "x.json")]) == 0
     assert "was not used" in capsys.readouterr().err
+    (tmp_path / "run_config.yaml").write_text("num_layers: 4\n")
+    assert main([str(tmp_path / "x.json"), "--set", "odd"]) == 2
+    err = capsys.readouterr().err
+    assert "error: --set has 'odd', which is no override." in err
+    assert err.count("odd") == 1, "what is wrong is told once, and not as a fault of the file"
 
 
 @pytest.mark.parametrize("name", ["pyproject.toml", "diagnose.yaml"])

@@ -373,6 +373,9 @@ def test_what_rounding_leaves_makes_no_part_wrong() -> None:
         assert all(abs(said - value) < 0.1 for said, value in zip(shown, values, strict=True))
     assert units.adding_up([33.34, 33.34, 33.32], 100.0) == ["33.3", "33.3", "33.4"]
     assert units.adding_up([50.05001, 49.94, 0.0], 100.0) == ["50.1", "49.9", "0.0"]
+    whole, in_sentences = [25.74, 29.14, 12.22, 4.77], (False, True, True, True)
+    assert units.adding_up(whole, 71.9) == ["25.7", "29.1", "12.3", "4.8"], "the last large one"
+    assert units.adding_up(whole, 71.9, told=in_sentences) == ["25.8", "29.1", "12.2", "4.8"], "the one that no sentence tells"
     assert units.adding_up([9.46, 0.46, 0.06, 0.98], 10.9) == ["9.5", "0.4", "0.0", "1.0"], (
         "small ones, nearest to the other neighbour first"
     )

@@ -36,8 +36,9 @@ def bar(document: Diagnosis) -> r.Bar:
     amounts = _merged(dict(amounts_of(document, step)), step)
     unit, length = units.scale(step.window_ns)
     digits = decimals(step.window_ns / length)
-    shown = units.adding_up([ns / length for ns in amounts.values()], round(step.window_ns / length, digits), digits)
-    percents = units.adding_up([100 * ns / step.window_ns for ns in amounts.values()], 100.0)
+    told = [not key.startswith(_COMPUTE + "_") for key in amounts]  # compute stands in the verdict as a whole
+    shown = units.adding_up([ns / length for ns in amounts.values()], round(step.window_ns / length, digits), digits, told=told)
+    percents = units.adding_up([100 * ns / step.window_ns for ns in amounts.values()], 100.0, told=told)
     parts = (
         r.Part(
             key=key,
