@@ -290,8 +290,8 @@ def _collapsed(text: str, depths: Sequence[int], depth: int) -> str:
 def adding_up(values: Sequence[float], whole: float, digits: int = 1, *, told: Sequence[bool] | None = None) -> list[str]:
     """Values with `digits` decimals that add up to `whole` as printed, none off by a unit of the last.
 
-    What rounding leaves goes to small ones, those nearest to their other neighbour first. Large ones stand in sentences too (of `told`, those
-    that may): of these it goes to the last, where it must.
+    What rounding leaves goes to small ones, those nearest to their other neighbour first. Large ones stand in sentences too (those of
+    `told`, where it is given): of these it goes to the last, where it must.
     """
     unit = 10**digits
     pieces = [round(value * unit) for value in values]

@@ -1,9 +1,9 @@
 """Is a difference more than noise? Runs are samples; the steps of a run tell how well its median is known.
 
 The model is that of `diagnose bisect-step`: every run has one value (the median of its steps), runs of one side scatter around one level by
-the noise between runs, and Student's t holds the two levels apart. That noise is measured from five runs of one side and one of the other, or
-three of each; before that it is assumed in part, and of one run against one wholly. What is assumed stands in trace_rules/comparison.yaml;
-reports/noise.md shows how often the answers are right.
+the noise between runs, and Student's t holds the two levels apart. That noise is measured from five runs of one side and one of the
+other, or three of each; before that it is assumed in part, and of one run against one wholly. What is assumed stands in
+trace_rules/comparison.yaml; reports/noise.md shows how often the answers are right.
 """
 
 from __future__ import annotations
