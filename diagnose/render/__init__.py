@@ -33,9 +33,10 @@ def extensions_for(kind: str) -> tuple[str, ...]:
 
 def format_of(path: PurePath, kind: str) -> str | None:
     """The format that a file's extension names for this kind of document; None where it names none."""
-    known = [(extension, writer.name) for writer in WRITERS for extension in writer.extensions if path.name.lower().endswith(extension)]
-    name = max(known, key=lambda pair: len(pair[0]))[1] if known else None  # `.perfetto.json` is no `.json`, for whatever document
-    return name if name in formats_for(kind) else None
+    known = [
+        (extension, writer.name) for writer in _suiting(kind) for extension in writer.extensions if path.name.lower().endswith(extension)
+    ]
+    return max(known, key=lambda pair: len(pair[0]))[1] if known else None
 
 
 def write(document: object, format_name: str, options: Options | None = None) -> str:
