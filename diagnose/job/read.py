@@ -153,19 +153,20 @@ def settle(parsed: Parsed, table: JobSettings, source: str) -> Job:
     settings = _settled(found, parsed, unresolved, table, source)
     if parsed.nameless and len(unknown) > _HARDLY_READ * max(1, len(found)):
         notes.append(f"of {len(found) + len(unknown)} keys {len(found)} are known: what this file is for may be another program's")
+    misspelt = _misspelt(unknown, aliases, found.keys() | unresolved)
     return Job(
         format=parsed.format,
         settings=settings,
         table=table,
         unknown=tuple(unknown),
         source=source,
-        notes=(*parsed.notes, *notes),
+        notes=(*parsed.notes, *notes, *_set_in_vain(parsed, table, told=misspelt)),
         rules=parsed.rules,
         defaults=parsed.defaults,
         unresolved=unresolved,
         open_ended=parsed.open_ended,
         another_program=parsed.another_program,
-        misspelt=_misspelt(unknown, aliases, found.keys() | unresolved),
+        misspelt=misspelt,
     )
 
 
@@ -212,6 +213,20 @@ def _applied(leaves: Sequence[Leaf], format_: str, table: JobSettings) -> list[L
             known = key if key in own else next(iter(names), key)
             result.append(replace(leaf, key=known, forced=False))
     return result
+
+
+def _set_in_vain(parsed: Parsed, table: JobSettings, *, told: Collection[str]) -> list[str]:
+    """A sentence on each key of `--set` that stands for no setting of any format, and of which nothing is `told`."""
+    known = _aliases(parsed.format, table) | _aliases(OVERRIDES, table)
+    said = []
+    for leaf in (leaf for leaf in parsed.leaves if leaf.forced and leaf.shown not in told):
+        section = any(key.startswith(f"{leaf.key}.") for key in known)  # taken out, it takes its settings along
+        if section or leaf.key in known or flag_name(leaf.key) in known:
+            continue
+        near = get_close_matches(leaf.key, [key for key in known if _shape(key) == _shape(leaf.key)], n=1, cutoff=_NEAR)
+        meant = f" ({near[0]}?)" if near else ""
+        said.append(f"--set {leaf.shown}: no setting that is read has this name{meant}; it changes nothing")
+    return said
 
 
 _INTERPOLATION = re.compile(r"\$\{([\w.]+)\}")

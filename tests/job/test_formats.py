@@ -129,6 +129,27 @@ def test_overrides_say_where_they_come_from_and_may_take_a_key_away() -> None:
     assert job.settings["overlap_moe_expert_parallel_comm"].source == "default"
 
 
+@for_each(
+    "text, said",
+    ("model.num_layerss=3", "--set model.num_layerss: no setting that is read has this name (model.num_layers?); it changes nothing"),
+    ("foo.bar=2", "--set foo.bar: no setting that is read has this name; it changes nothing"),
+    ("~model.no_such", "--set model.no_such: no setting that is read has this name; it changes nothing"),
+)
+def test_an_override_that_names_no_setting_is_told(text: str, said: str) -> None:
+    assert said in read_job(A1, [text]).notes
+
+
+def test_of_an_override_that_names_a_setting_or_a_section_nothing_is_said() -> None:
+    job = read_job(A1, ["model.num_layers=3", "--num-layers=3", "~comm_overlap", "seq_length=8192"])
+    assert [note for note in job.notes if note.startswith("--set")] == []
+
+
+def test_an_override_that_may_be_meant_for_a_setting_that_is_not_given_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("".join(line for line in A1.read_text().splitlines(keepends=True) if "seq_length" not in line))
+    job = read_job(tmp_path / "job.yaml", ["model.seq_lenght=4096"])
+    assert (job.misspelt, [note for note in job.notes if "--set" in note]) == ({"model.seq_lenght": "model.seq_length"}, [])
+
+
 @for_each("text", "num_layers=7", "model.num_layers=7", "model.transformer.num_layers=7", "--num-layers=7", "++model/num_layers=7")
 @for_each("name", "a1_qwen3_30b_h100.yaml", "a1_qwen3_30b_h100.sh", "b1_deepseek_v3_gb200.yaml")
 def test_an_override_may_use_any_name_of_a_setting(name: str, text: str) -> None:
