@@ -261,13 +261,17 @@ def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
 def _straggler_transfer(ranks: Ranks | None, late: Late | None, saves: int | None) -> int | None:
     """What the experts' exchanges take longer because the straggler has more tokens (ns per step), beside what the others wait for it.
 
-    Ranks of other groups of experts wait for these exchanges too: where such wait, no more is won than their waiting.
+    Ranks of other groups of experts wait for these exchanges too: where such wait, no more is won than their waiting, and what they win
+    themselves where all have even work, of which the group with the least tells.
     """
     worst = worst_experts(ranks)
     moving = _transfer_saves(worst)
     if worst is None or late is None or moving is None or saves is None or late.cause != "expert_work":
         return None
-    return moving if set(late.ranks) <= set(worst.ranks) else min(moving, max(0, late.wait_ns - saves))
+    if ranks is None or set(late.ranks) <= set(worst.ranks):
+        return moving
+    others = [one.lost_ns + (_transfer_saves(one) or 0) for one in ranks.experts if one.ranks != worst.ranks]
+    return min(moving, max(0, late.wait_ns - saves) + min(others, default=0))
 
 
 def _rotating(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:

@@ -279,11 +279,13 @@ def _straggler(blame: _Blame, culprit: int, total: int, arrivals: Arrivals, know
     if cause == "slow_gpu":
         early = [one for one in others if one.place not in late_ones]
         wait = min(wait, max(_more_work(one, early) for one in (member, *others) if one.place in late_ones) or wait)
-    like = max(len(blame.members), len(known.likes(culprit, others)) + 1)  # ranks that share the work, once it is even
     times = blame.lasts[culprit] / blame.noticed
     aside = "" if beside is None else f" beside that for rank {beside}"
     much = f"{share:.1%} of the waiting{aside} is for it".replace("%", " %")
     alike = [one for one in others if one.place in late_ones and _late_alike(one, blame, late_ones, cause, known)]
+    like, keep = max(len(blame.members), len(known.likes(culprit, others)) + 1), len(late_ones)  # share the work, once it is even
+    if (own := _sharing(member, cause, known)) is not None:
+        like, keep = own, min(len(alike) + 1, own)
     also = _ranks("; as late as it in most of them: rank", with_it)
     also += _ranks("; as slow as it, and late with it: rank", [one for one in others if one.place in fellows and one not in with_it])
     often = f"{times:.1%} of the {blame.noticed} collectives with notable waiting".replace("%", " %")
@@ -300,9 +302,16 @@ def _straggler(blame: _Blame, culprit: int, total: int, arrivals: Arrivals, know
         evidence=f"Rank {member.rank.rank} comes last in {often}, and {much}{also}; {words}.",
         status="inferred",
         alike=tuple(one.rank.rank for one in alike),
-        saves_ns=min(wait, waited * (like - len(late_ones)) // like) if cause in EVENED else _beyond_captured(culprit, wait, known),
+        saves_ns=min(wait, waited * (like - keep) // like) if cause in EVENED else _beyond_captured(culprit, wait, known),
         launch_ratio=_launch_ratio(member, [one for one in others if one.place not in late_ones]),
     )
+
+
+def _sharing(member: Member, cause: LateCause, known: Background) -> int | None:
+    """How many ranks share a straggler's work once it is even, where that is told: tokens go to the experts of its own group alone."""
+    if cause != "expert_work":
+        return None
+    return next((len(one.ranks) for one in known.experts if member.rank.rank in one.ranks), None)
 
 
 def _beyond_captured(culprit: int, wait: int, known: Background) -> int | None:

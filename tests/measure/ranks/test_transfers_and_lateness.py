@@ -200,6 +200,23 @@ def test_who_issues_late_or_has_more_images_is_named_and_nobody_where_nobody_wai
     assert judged(four(1, blocked_ns=lambda _: 0)) == ()
 
 
+def test_even_tokens_are_shared_by_the_ranks_of_one_group_of_experts() -> None:
+    """Eight ranks are alike, in two groups of experts: a quarter of what is evened out falls on the busy rank, not an eighth."""
+    work = {True: {"expert_gemm": 9_000_000}, False: {"expert_gemm": 3_000_000}}
+    did = []
+    for first, busy in ((0, 1), (4, None)):
+        for one in four(busy, blocked_ns=blocked, work=lambda is_late: work[is_late]):
+            (ran,) = one.lanes.values()
+            each = (9 if one.rank == busy else 3) * 50_000
+            ran = [replace(own, expert_ns=each * number) for number, own in enumerate(ran)]
+            ends = [own.end + 1_000_000 for own in ran]  # all eight meet, and the busy group comes late
+            met = [Ran(start=end - 400_000 - (300_000 if first else 0), end=end) for end in ends]
+            lanes = {lane(communicator=first + 1): ran, lane("data", "all-reduce", "all_reduce", communicator=9): met}
+            did.append(replace(one, rank=first + one.rank, lanes=lanes))
+    (found,) = judged(did)
+    assert (found.rank, found.cause, found.wait_ns, found.saves_ns) == (1, "expert_work", 6_000_000, 4_500_000)
+
+
 def test_how_much_slower_the_late_rank_launches_than_its_peers_is_told_where_launches_are_known() -> None:
     def ratio(late: int | None, usual: int | None) -> float | None:
         gaps = {True: late, False: usual}
