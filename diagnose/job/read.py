@@ -217,7 +217,7 @@ def _applied(leaves: Sequence[Leaf], format_: str, table: JobSettings) -> list[L
 
 def _set_in_vain(parsed: Parsed, table: JobSettings, *, told: Collection[str]) -> list[str]:
     """A sentence on each key of `--set` that stands for no setting of any format, and of which nothing is `told`."""
-    known = _aliases(parsed.format, table) | _aliases(OVERRIDES, table)
+    known = {**_aliases(parsed.format, table), **_aliases(OVERRIDES, table)}
     said = []
     for leaf in (leaf for leaf in parsed.leaves if leaf.forced and leaf.shown not in told):
         section = any(key.startswith(f"{leaf.key}.") for key in known)  # taken out, it takes its settings along
