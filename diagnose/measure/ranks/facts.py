@@ -139,10 +139,10 @@ def _mean(values: Sequence[int]) -> int | None:
     return round(fmean(values)) if values else None
 
 
-def rank_list(ranks: Sequence[int]) -> str:
-    """Rank numbers as a text: the first few, then how many more there are."""
-    shown = ", ".join(str(rank) for rank in ranks[:_LISTED])
-    return shown if len(ranks) <= _LISTED else f"{shown} and {len(ranks) - _LISTED} more"
+def rank_list(ranks: Sequence[int], count: int | None = None) -> str:
+    """Rank numbers as a text: the first few, then how many more there are. `count`: of how many `ranks` are the first; None: all."""
+    shown, count = ", ".join(str(rank) for rank in ranks[:_LISTED]), len(ranks) if count is None else count
+    return shown if count <= _LISTED else f"{shown} and {count - _LISTED} more"
 
 
 # --- matched exchanges ------------------------------------------------------------------------------------------------
@@ -266,9 +266,9 @@ def _straggler_transfer(ranks: Ranks | None, late: Late | None, saves: int | Non
     """
     worst = worst_experts(ranks)
     moving = _transfer_saves(worst)
-    if worst is None or late is None or moving is None or saves is None or late.cause != "expert_work":
+    if ranks is None or worst is None or late is None or moving is None or saves is None or late.cause != "expert_work":
         return None
-    if ranks is None or set(late.ranks) <= set(worst.ranks):
+    if set(late.ranks) <= set(worst.ranks):
         return moving
     others = [one.lost_ns + (_transfer_saves(one) or 0) for one in ranks.experts if one.ranks != worst.ranks]
     return min(moving, max(0, late.wait_ns - saves) + min(others, default=0))
@@ -376,8 +376,7 @@ def _not_captured(ranks: Ranks) -> str | None:
     found = next((one for one in ranks.problems if one.kind == "missing"), None)
     if found is None:
         return None
-    more = f" and {found.count - _LISTED} more" if found.count > _LISTED else ""
-    return f"rank{'s' if found.count > 1 else ''} {', '.join(map(str, found.ranks[:_LISTED]))}{more}"
+    return f"rank{'s' if found.count > 1 else ''} {rank_list(found.ranks, found.count)}"
 
 
 def _clocks(ranks: Ranks | None) -> dict[str, FactValue]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import polars as pl
@@ -38,16 +39,17 @@ def with_pauses_first(graph: Graph, between: Iterable[tuple[int, Sequence[int]]]
     """
     issue = graph.edges.filter(pl.col("kind") == "issue").unique("dst", keep="first")
     launch: dict[int, int] = dict(issue.select("dst", "src").iter_rows())
-    work = launched_for(graph).with_columns(graph.nodes["duration"].gather(launched_for(graph)["node"]).alias("ns"))
-    durations = graph.nodes["duration"].to_list()
+    work, durations = launched_for(graph).drop_nulls("call"), graph.nodes["duration"].to_list()
+    begins: dict[int, int] = dict(work.group_by("call").agg(pl.col("node").min()).iter_rows())  # where the work for a call begins
+    paused: dict[int, list[int]] = defaultdict(list)
+    long = graph.nodes["duration"].gather(work["node"]) >= LONG_NS
+    for call, node in work.filter(~pl.col("own") & long).select("call", "node").iter_rows():
+        paused[call].append(node)
     for first, later in between:
-        paused = work.filter(
-            pl.col("call").is_in([launch[op] for op in later if op in launch]) & ~pl.col("own") & (pl.col("ns") >= LONG_NS)
-        )
-        begins = work.filter(pl.col("call") == launch.get(first, -1))["node"].min()
-        if paused.is_empty() or not isinstance(begins, int):
+        begin = begins.get(launch.get(first, -1))
+        if begin is None:
             continue
-        for node in paused["node"]:
-            durations[begins] += durations[node]
+        for node in (node for call in {launch[op] for op in later if op in launch} for node in paused.get(call, ())):
+            durations[begin] += durations[node]
             durations[node] = 0
     return dataclasses.replace(graph, nodes=graph.nodes.with_columns(pl.Series("duration", durations, dtype=pl.Int64)))

@@ -75,8 +75,9 @@ def _pushed(known: ExchangeLibrary, platform: Platform, domain: int, context: Co
     reached = row * (ranks - 1) / took  # a rank's own tokens are row; each of the others has as many
     if not LEAST * link <= reached <= LARGEST * link:
         return None
-    best, likely, worst = (min(1.0, reached / (share * link)) for share in known.nvlink_of(platform))
-    told = f"Here the collectives reach {reached:.0f} of {link:g} GB/s, user buffers likely {max(known.nvlink_of(platform)[1] * link, reached):.0f}."
+    shares = known.nvlink_of(platform)
+    best, likely, worst = (min(1.0, reached / (share * link)) for share in shares)
+    told = f"Here the collectives reach {reached:.0f} of {link:g} GB/s, user buffers likely {max(shares[1] * link, reached):.0f}."
     return TakenOver(by=(best, likely, worst), how=told)
 
 
