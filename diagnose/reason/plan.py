@@ -53,7 +53,7 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None, 
     most = max((one.bound_ns or 0 for one in worth if _first_phase(one) not in (None, _LOOKING)), default=0)
     ordered = _sure_first(sorted(worth, key=lambda one: (one.id != cause, _first_phase(one) == _LOOKING and (one.bound_ns or 0) < most)))
     steps: list[PlanStep] = []
-    answers: dict[str, dict[str, int]] = {}  # of each fix, by wall, the bound of the first finding there that it answers
+    answers: dict[str, dict[str, int]] = {}  # of each fix, by wall, the most that it can win of a finding there
     whole: dict[str, int] = {}  # the same of fixes whose bound on one wall counts the others
     answered = 0
     for finding in ordered:
@@ -62,9 +62,10 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None, 
         taken = {step.fix for step in steps}
         able = _able(finding, step_ns, looks=finding.id == cause or (finding.bound_ns or 0) >= LOOK_SHARE * (step_ns or 0))
         if able and able[0].id in taken:
-            answers[able[0].id].setdefault(finding.wall, finding.bound_ns or 0)
+            here, most = answers[able[0].id], within_reach(able[0], finding) or 0
+            here[finding.wall] = max(here.get(finding.wall, 0), most)
             if finding.id in one_change:
-                whole[able[0].id] = max(whole.get(able[0].id, 0), finding.bound_ns or 0)
+                whole[able[0].id] = max(whole.get(able[0].id, 0), most)
             continue
         new = _first_and_instead(able, taken)
         if new:
@@ -138,8 +139,13 @@ def _step(fix: Fix, finding: Finding, instead_of: str | None, step_ns: int | Non
         cost=fix.cost,
         instead_of=instead_of,
     )
-    part = finding.bound_ns is not None and fix.reach_ns is not None and fix.reach_ns < finding.bound_ns
-    return bounded(step, fix.reach_ns or 0, step_ns) if part and step_ns is not None else step
+    most = within_reach(fix, finding)
+    return step if most is None or most == finding.bound_ns or step_ns is None else bounded(step, most, step_ns)
+
+
+def within_reach(fix: Fix, finding: Finding) -> int | None:
+    """What a fix can win of a finding at most, ns: the finding's bound, or the part that it reaches; None without a bound."""
+    return finding.bound_ns if finding.bound_ns is None or fix.reach_ns is None else min(fix.reach_ns, finding.bound_ns)
 
 
 def on_all_walls(step: PlanStep, bounds: Mapping[str, int], whole: int | None, step_ns: int | None) -> PlanStep:

@@ -335,6 +335,11 @@ def test_of_what_holds_too_little_to_judge_nothing_is_planned() -> None:
         assert bool(plan_of(found, verdict(walls, given, BOOK, findings=found), 100_000_000)) == planned
 
 
+def _reached(finding: Finding, reach: int) -> Finding:
+    """The finding, of which its fixes reach so much."""
+    return structs.replace(finding, fixes=tuple(structs.replace(fix, reach_ns=reach) for fix in finding.fixes))
+
+
 def test_a_fix_that_is_the_answer_on_several_walls_can_win_on_each() -> None:
     """What two findings on one wall hold may be the same time, and nothing wins more than the step."""
     given = facts(**HOST, **CHAINS)
@@ -349,6 +354,9 @@ def test_a_fix_that_is_the_answer_on_several_walls_can_win_on_each() -> None:
         ([host], 100_000_000, 16_000_000),
         ([host, copies, again], 100_000_000, 46_000_000),
         ([host, copies, again], 40_000_000, 40_000_000),
+        ([host, again, copies], 100_000_000, 46_000_000),  # whichever of one wall stands first
+        ([host, _reached(copies, 5_000_000)], 100_000_000, 21_000_000),  # of a finding that it reaches in part, that part
+        ([host, _reached(copies, 5_000_000), again], 100_000_000, 36_000_000),
     ):
         first, *others = (one for one in plan_of(findings, said, step) if one.instead_of is None)
         assert (first.fix, first.bound_ns, others) == (host.fixes[0].id, bound, [])

@@ -322,7 +322,8 @@ def _with_forecast(
     limit = launch_limit(replays.graph, question.changes)
     left_out = 1 + max(replays.rules.margin.of_saving[one.transformation] for one in question.changes)
     most = None if limit is None else round(limit * left_out * replays.stretch / len(replays.now.lengths))
-    return _fitted(replace(step, forecast=found), round(best * replays.stretch), most, round(found.now_ns * replays.stretch))
+    told = replace(step, forecast=found)
+    return _fitted(told, round(wins * replays.stretch), round(best * replays.stretch), most, round(found.now_ns * replays.stretch))
 
 
 def _displaced(replays: Replays, before: Sequence[Question], after: Sequence[Question]) -> Displaced | None:
@@ -336,14 +337,16 @@ def _displaced(replays: Replays, before: Sequence[Question], after: Sequence[Que
     return Displaced(category=category, ns=round(grown / count), freed_ns=round(freed / count))
 
 
-def _fitted(step: PlanStep, best: int, most: int | None, now: int) -> PlanStep:
-    """A step whose bound is no less than what it wins at best, and no more than what it is about (`most`), where that is known.
+def _fitted(step: PlanStep, likely: int, best: int, most: int | None, now: int) -> PlanStep:
+    """A step whose bound is no less than what it likely wins, and no more than what it is about (`most`), where that is known.
 
-    A change may win more than what its finding is about, within the walls.
+    A change may win more than what its finding is about, within the walls: then at most what it wins at best. Where it likely wins
+    less, the finding's bound stands: it was measured, and what a forecast errs by raises it not.
     """
     if step.bound_ns is None:
         return step
-    bound = max(best, step.bound_ns if most is None else min(step.bound_ns, most))
+    own = step.bound_ns if most is None else min(step.bound_ns, most)
+    bound = best if likely > own else own
     return step if bound == step.bound_ns else bounded(step, bound, now)
 
 

@@ -351,6 +351,15 @@ def test_what_a_change_wins_at_most_is_no_less_than_what_it_is_forecast_to_win(r
     assert (large.bound_ns, large.speedup_ceiling) == (40 * MS, 2.0)
 
 
+def test_what_a_forecast_may_err_by_raises_no_bound(rules: ForecastRules) -> None:
+    """Likely 30 ms are won, at best 34.9: of a finding that holds 31 no more is promised, one of 29 holds less than its change wins."""
+    gone = question("gone", "role = 'transport'")
+    for bound, most in ((31 * MS, 31 * MS), (29 * MS, 34_900_000)):
+        step = structs.replace(planned("gone"), bound_ns=bound)
+        ((found,), _) = foreseen([step], lambda _: gone, Replays(graph(), rules), Free4All())  # type: ignore[arg-type]
+        assert found.bound_ns == most
+
+
 @pytest.mark.parametrize(("bound", "most"), [(70, 57_500_000), (55, 55 * MS)])
 def test_what_fewer_launches_win_at_most_is_what_they_take(bound: int, most: int, rules: ForecastRules) -> None:
     """Two kernels of 50 ms together become one of 25: no more than 50 ms can be won, and 15 % that the law leaves out."""

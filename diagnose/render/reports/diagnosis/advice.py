@@ -47,7 +47,9 @@ def plan(document: Diagnosis) -> r.Plan:
         blocked=tuple(_blocked(document)),
         not_worth=_not_worth(document),
         ask=_ask(document),
-        forecast=" ".join(part for part in (_forecast(document, numbers), _beyond(document) if steps else "") if part),
+        forecast=" ".join(
+            part for part in (_forecast(document, numbers), *_above(document, numbers), _beyond(document) if steps else "") if part
+        ),
     )
 
 
@@ -107,6 +109,23 @@ def _forecast(document: Diagnosis, numbers: Mapping[str | None, str]) -> str:
     moved = "".join(_moved(number, found.displaced) for number, found in told if found.displaced is not None)
     scope = f" ({document.forecast_scope})" if document.forecast_scope else ""
     return f"Forecast{scope}: {units.time(told[0][1].now_ns)}{way}.{moved}{without}{unknown}{doubt}"
+
+
+def _above(document: Diagnosis, numbers: Mapping[str | None, str]) -> Iterator[str]:
+    """Why a change may win more than its finding holds, a sentence for each: it ends other waiting too, or another wall's finding asks for
+    it.
+    """
+    findings = {one.id: one for one in document.findings}
+    for one in document.plan:
+        own = findings.get(one.finding)
+        if own is None or one.instead_of is not None or (one.bound_ns or 0) <= (own.bound_ns or 0):
+            continue
+        also = any(
+            other.wall != own.wall and other.bound_ns and any(fix.id == one.fix for fix in other.fixes) for other in document.findings
+        )
+        why = "a finding on another wall asks for it too" if also else "it ends other waiting too"
+        if units.time(one.bound_ns) != units.time(own.bound_ns):
+            yield f"{numbers[one.fix]} may win more than the {units.time(own.bound_ns)} of its finding: {why}."
 
 
 def _win_nothing(numbers: Sequence[str]) -> str:
