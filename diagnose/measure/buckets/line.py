@@ -33,6 +33,7 @@ PHASES = {
     "behind_the_decoder_s_backward": "backward",
     "outside_the_decoder_s_ranges": "forward",
 }  # what a rule says of the phase, where nothing else does
+_PASSES = ("forward", "backward", "recompute")
 _KIND = pl.Enum(COMM_KINDS)
 _KINDS = len(COMM_KINDS) + 1
 _DECISIONS = {"at": pl.UInt32, "choice": pl.UInt16, "sign": pl.UInt8}
@@ -105,10 +106,11 @@ def facts_of(verdicts: pl.DataFrame, taxonomy: Taxonomy) -> pl.DataFrame:
         (marked("cast") & (bucket == ELEMENTWISE) & pl.col("phase").is_null()).alias("casts"),
         (role == "transport").alias("transports"),
         nccl.alias("moving"),
+        (~nccl).alias("no_collective"),
         (operation == "exchange").alias("exchange"),
         ((operation == "exchange") & (bucket == DISPATCH) & ~nccl).alias("carries"),
         marked("all_gather").alias("gathers"),
-        (marked("all_gather", "reduce_scatter") & pl.col("phase").is_null()).alias("unphased_gather"),
+        (marked("all_gather", "reduce_scatter") & ~pl.col("phase").is_in(_PASSES).fill_null(value=False)).alias("unphased_gather"),
         marked("all_reduce", "reduce_scatter").alias("reduces"),
         ((role == "compute") & (pl.col("phase") == "forward")).fill_null(value=False).alias("goes_forward"),
         ((role == "compute") & pl.col("phase").is_in(["backward", "recompute"])).fill_null(value=False).alias("goes_back"),

@@ -54,7 +54,8 @@ with a clear majority of votes. A kernel of known kind votes for it. An unknown 
 Kinds that the job file rules out (their parallel size is 1) are not voted for. Tokens that are brought out have to travel: where nothing
 carries them, and one undecided stream exchanges at least twice as often, it does, whatever runs beside it.
 
-A kernel that nothing runs beside, in a place where none of the experts' would be, votes against them. Tokens travel over one communicator,
+A kernel that nothing runs beside, in a place where none of the experts' would be, votes against them, unless its stream runs collectives
+alone and all that are known of them are of one kind: it is one communicator's. Tokens travel over one communicator,
 so a stream with far fewer votes for experts than another has them by chance. Without a majority nothing is said.
 
 **Optimizer**: copies right after its kernels (main parameters to model parameters), and generic kernels between two of them. **Vision
@@ -464,12 +465,18 @@ def transfers(line: Line, absent: frozenset[CommKind]) -> pl.DataFrame:
         .filter(pl.col("vote").is_not_null())
         .group_by(*keys, "vote")
         .agg(pl.len().alias("votes"), pl.col("all").first(), pl.col("place").first())
+        .join(_of_one_group(voted, line), on=keys, how="left", maintain_order="left")
         .with_columns(
             pl.col("votes").sum().over(keys).alias("cast"),
             pl.col("votes").filter(pl.col("vote") == _AGAINST).sum().over(keys).alias("against"),
             pl.col("votes").max().over("place", "exchange", "vote").alias("most"),
         )
-        .with_columns((pl.col("cast") - pl.when(pl.col("vote") == "expert").then(0).otherwise("against")).alias("cast"))
+        .with_columns(
+            pl.when((pl.col("vote") == "expert") & pl.col("one_group").is_null())
+            .then("cast")
+            .otherwise(pl.col("cast") - pl.col("against"))
+            .alias("cast")
+        )
     )
     shares = votes.filter(
         pl.col("vote") != _AGAINST,
@@ -491,6 +498,19 @@ def transfers(line: Line, absent: frozenset[CommKind]) -> pl.DataFrame:
     bucket = pl.when(expert).then(pl.lit(DISPATCH)).otherwise(pl.lit(COLLECTIVE))
     sign = pl.when(expert).then(pl.lit(int(Sign.EXCHANGE))).otherwise(pl.lit(int(Sign.NONE)))
     return decisions(line, clear, bucket, "collective_by_stream_and_neighbours", sign=sign, kind=pl.col("vote"))
+
+
+def _of_one_group(voted: pl.DataFrame, line: Line) -> pl.DataFrame:
+    """Streams of one communicator, whatever the places of its other exchanges say: lane, exchange, one_group (true).
+
+    Nothing but collectives runs there (PyTorch may launch what it waits for on the stream of compute, whatever the group), and all that are
+    known of them are of one kind.
+    """
+    known = voted.filter(~pl.col("unknown") & (pl.col("kind") != "other"))
+    agreed = known.group_by("lane", "exchange", maintain_order=True).agg(pl.len().alias("n"), pl.col("kind").n_unique().alias("kinds"))
+    alike = agreed.filter(pl.col("n") >= MIN_VOTES, pl.col("kinds") == 1)
+    others = line.rows["lane"].filter(line.facts["no_collective"].gather(line.rows["case"])).unique()
+    return alike.filter(~pl.col("lane").is_in(others.implode())).select("lane", "exchange", pl.lit(value=True).alias("one_group"))
 
 
 def _only_carrier(line: Line, voted: pl.DataFrame, shares: pl.DataFrame) -> pl.DataFrame:

@@ -407,6 +407,32 @@ def test_a_stream_whose_collectives_disagree_has_no_kind(taxonomy: Taxonomy):
         assert {found[place] for place, step in enumerate(steps) if step == (SENDRECV, 52)} == {told}
 
 
+def in_ranges(taxonomy: Taxonomy, steps: list[str | tuple[str, int]], ranges: list[Range]) -> pl.DataFrame:
+    """The classes of kernels in a row, 100 ns each, of which a pair names the stream; the launch of number n is at 10 n."""
+    pairs = [(step, 7) if isinstance(step, str) else step for step in steps]
+    launches = [Launch(name=name, at=10 * at, start=100 * at, duration=90, stream=stream) for at, (name, stream) in enumerate(pairs)]
+    return classes_of(trace_of(launches, ranges), taxonomy)
+
+
+@for_each("beside, told", ([], "dispatch"), ([GEMM], "collective"))
+def test_what_is_known_of_a_communicator_holds_for_all_its_exchanges(taxonomy: Taxonomy, beside: list[str], told: str):
+    """Backward has no ranges, and nothing there that brings tokens out; a stream that computes too may be any group's."""
+    layer = [FLASH, NORM, PERMUTE, (SENDRECV, 20), GROUPED, (SENDRECV, 20), UNPERMUTE, NORM]
+    back = [NORM_BACK, (SENDRECV, 20), GROUPED, (SENDRECV, 20), UNPERMUTE_BACK, NORM_BACK, FLASH_BACK, *((name, 20) for name in beside)]
+    steps: list[str | tuple[str, int]] = [*layer * 2, *back * 2]
+    exchanges = [at for at, step in enumerate(steps) if step == (SENDRECV, 20)]
+    ranges = [Range(text="token_dispatch", start=10 * at - 1, end=10 * at + 4, kind="push_pop") for at in exchanges[:4]]
+    found = in_ranges(taxonomy, steps, ranges)["bucket"]
+    assert [found[at] for at in exchanges] == ["dispatch"] * 4 + [told] * 4
+
+
+def test_what_the_optimizer_gathers_inside_its_range_is_data_parallel(taxonomy: Taxonomy):
+    steps: list[str | tuple[str, int]] = [FLASH, GEMM, (SCATTERED, 24), ADAM, (GATHER, 24)] * 3
+    ranges = [Range(text="optimizer", start=50 * step + 19, end=50 * step + 44, kind="push_pop") for step in range(3)]
+    found = in_ranges(taxonomy, steps, ranges)["kind"]
+    assert [found[at] for at, step in enumerate(steps) if isinstance(step, tuple)] == ["data"] * 6
+
+
 def test_one_stream_that_exchanges_twice_for_each_way_out_carries_the_tokens(taxonomy: Taxonomy):
     """Another micro-batch's norms start while tokens travel, so that no exchange stands alone."""
     layer = [FUSED, PERMUTE, NORM, GROUPED, NORM, UNPERMUTE, FLASH]
