@@ -62,10 +62,10 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None, 
         taken = {step.fix for step in steps}
         able = _able(finding, step_ns, looks=finding.id == cause or (finding.bound_ns or 0) >= LOOK_SHARE * (step_ns or 0))
         if able and able[0].id in taken:
-            here, most = answers[able[0].id], within_reach(able[0], finding) or 0
-            here[finding.wall] = max(here.get(finding.wall, 0), most)
+            here, reached = answers[able[0].id], within_reach(able[0], finding) or 0
+            here[finding.wall] = max(here.get(finding.wall, 0), reached)
             if finding.id in one_change:
-                whole[able[0].id] = max(whole.get(able[0].id, 0), most)
+                whole[able[0].id] = max(whole.get(able[0].id, 0), reached)
             continue
         new = _first_and_instead(able, taken)
         if new:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from diagnose.knowledge.buckets import Buckets
 from diagnose.knowledge.taxonomy import Mark, Taxonomy
-from diagnose.model.vocabulary import ATTENTION, COMM_KINDS, DENSE_GEMM, DISPATCH, ELEMENTWISE, ROUTER
+from diagnose.model.vocabulary import ATTENTION, COMM_KINDS, DENSE_GEMM, DISPATCH, ELEMENTWISE, OPTIMIZER, ROUTER
 
 EDGE = 255  # in place of a sign: nothing more in that direction
 GENERIC = ("elementwise", "layout", "reduce", "sort", "gather", "softmax", "random", "router", "copy", "tail")
@@ -33,7 +33,6 @@ PHASES = {
     "behind_the_decoder_s_backward": "backward",
     "outside_the_decoder_s_ranges": "forward",
 }  # what a rule says of the phase, where nothing else does
-_PASSES = ("forward", "backward", "recompute")
 _KIND = pl.Enum(COMM_KINDS)
 _KINDS = len(COMM_KINDS) + 1
 _DECISIONS = {"at": pl.UInt32, "choice": pl.UInt16, "sign": pl.UInt8}
@@ -110,7 +109,7 @@ def facts_of(verdicts: pl.DataFrame, taxonomy: Taxonomy) -> pl.DataFrame:
         (operation == "exchange").alias("exchange"),
         ((operation == "exchange") & (bucket == DISPATCH) & ~nccl).alias("carries"),
         marked("all_gather").alias("gathers"),
-        (marked("all_gather", "reduce_scatter") & ~pl.col("phase").is_in(_PASSES).fill_null(value=False)).alias("unphased_gather"),
+        (marked("all_gather", "reduce_scatter") & (pl.col("phase").is_null() | (pl.col("phase") == OPTIMIZER))).alias("unphased_gather"),
         marked("all_reduce", "reduce_scatter").alias("reduces"),
         ((role == "compute") & (pl.col("phase") == "forward")).fill_null(value=False).alias("goes_forward"),
         ((role == "compute") & pl.col("phase").is_in(["backward", "recompute"])).fill_null(value=False).alias("goes_back"),

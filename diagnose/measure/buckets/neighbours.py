@@ -465,18 +465,13 @@ def transfers(line: Line, absent: frozenset[CommKind]) -> pl.DataFrame:
         .filter(pl.col("vote").is_not_null())
         .group_by(*keys, "vote")
         .agg(pl.len().alias("votes"), pl.col("all").first(), pl.col("place").first())
-        .join(_of_one_group(voted, line), on=keys, how="left", maintain_order="left")
+        .join(_unheard(voted, line), on=[*keys, "vote"], how="anti")
         .with_columns(
             pl.col("votes").sum().over(keys).alias("cast"),
             pl.col("votes").filter(pl.col("vote") == _AGAINST).sum().over(keys).alias("against"),
             pl.col("votes").max().over("place", "exchange", "vote").alias("most"),
         )
-        .with_columns(
-            pl.when((pl.col("vote") == "expert") & pl.col("one_group").is_null())
-            .then("cast")
-            .otherwise(pl.col("cast") - pl.col("against"))
-            .alias("cast")
-        )
+        .with_columns((pl.col("cast") - pl.when(pl.col("vote") == "expert").then(0).otherwise("against")).alias("cast"))
     )
     shares = votes.filter(
         pl.col("vote") != _AGAINST,
@@ -500,8 +495,8 @@ def transfers(line: Line, absent: frozenset[CommKind]) -> pl.DataFrame:
     return decisions(line, clear, bucket, "collective_by_stream_and_neighbours", sign=sign, kind=pl.col("vote"))
 
 
-def _of_one_group(voted: pl.DataFrame, line: Line) -> pl.DataFrame:
-    """Streams of one communicator, whatever the places of its other exchanges say: lane, exchange, one_group (true).
+def _unheard(voted: pl.DataFrame, line: Line) -> pl.DataFrame:
+    """Votes that do not count: against experts, on the stream of a communicator of which something is known: lane, exchange, vote.
 
     Nothing but collectives runs there (PyTorch may launch what it waits for on the stream of compute, whatever the group), and all that are
     known of them are of one kind.
@@ -509,8 +504,10 @@ def _of_one_group(voted: pl.DataFrame, line: Line) -> pl.DataFrame:
     known = voted.filter(~pl.col("unknown") & (pl.col("kind") != "other"))
     agreed = known.group_by("lane", "exchange", maintain_order=True).agg(pl.len().alias("n"), pl.col("kind").n_unique().alias("kinds"))
     alike = agreed.filter(pl.col("n") >= MIN_VOTES, pl.col("kinds") == 1)
-    others = line.rows["lane"].filter(line.facts["no_collective"].gather(line.rows["case"])).unique()
-    return alike.filter(~pl.col("lane").is_in(others.implode())).select("lane", "exchange", pl.lit(value=True).alias("one_group"))
+    if not alike.is_empty():
+        others = line.rows["lane"].filter(line.facts["no_collective"].gather(line.rows["case"])).unique()
+        alike = alike.filter(~pl.col("lane").is_in(others.implode()))
+    return alike.select("lane", "exchange", pl.lit(_AGAINST).alias("vote"))
 
 
 def _only_carrier(line: Line, voted: pl.DataFrame, shares: pl.DataFrame) -> pl.DataFrame:

@@ -27,6 +27,7 @@ from diagnose.render.reports.comparison.story import look
 from diagnose.render.reports.diagnosis import lost, story, tables
 
 LITTLE = words.VOCABULARY.walls.severity.medium or 0.0  # of the step: a wall whose bound is below brings little
+_ENDS_OTHER = "it ends other waiting too"
 
 
 def plan(document: Diagnosis) -> r.Plan:
@@ -112,20 +113,18 @@ def _forecast(document: Diagnosis, numbers: Mapping[str | None, str]) -> str:
 
 
 def _above(document: Diagnosis, numbers: Mapping[str | None, str]) -> Iterator[str]:
-    """Why a change may win more than its finding holds, a sentence for each: it ends other waiting too, or another wall's finding asks for
-    it.
-    """
-    findings = {one.id: one for one in document.findings}
-    for one in document.plan:
-        own = findings.get(one.finding)
-        if own is None or one.instead_of is not None or (one.bound_ns or 0) <= (own.bound_ns or 0):
+    """Why a change may win more than its finding holds, a sentence for each where the figures differ."""
+    findings = {one.id: one for one in document.findings if one.bound_ns is not None}
+    for step in document.plan:
+        own = findings.get(step.finding)
+        if own is None or step.instead_of is not None or (step.bound_ns or 0) <= (own.bound_ns or 0):
             continue
-        also = any(
-            other.wall != own.wall and other.bound_ns and any(fix.id == one.fix for fix in other.fixes) for other in document.findings
-        )
-        why = "a finding on another wall asks for it too" if also else "it ends other waiting too"
-        if units.time(one.bound_ns) != units.time(own.bound_ns):
-            yield f"{numbers[one.fix]} may win more than the {units.time(own.bound_ns)} of its finding: {why}."
+        holds = units.time(own.bound_ns)
+        if units.time(step.bound_ns) == holds:
+            continue
+        asking = (one.wall for one in findings.values() if one.bound_ns and any(fix.id == step.fix for fix in one.fixes))
+        why = "a finding on another wall asks for it too" if any(wall != own.wall for wall in asking) else _ENDS_OTHER
+        yield f"{numbers[step.fix]} may win more than the {holds} of its finding: {why}."
 
 
 def _win_nothing(numbers: Sequence[str]) -> str:
@@ -149,11 +148,7 @@ def alone(found: StepForecast, bound: int | None = None) -> str:
     `bound` (ns) is what its finding alone would give back: a fix that ends other waiting too may win more, which is said.
     """
     doubt = ", low certainty" if found.doubt else ""
-    more = (
-        "; more than this finding's bound: it ends other waiting too"
-        if bound is not None and found.now_ns - found.likely_ns > bound
-        else ""
-    )
+    more = f"; more than this finding's bound: {_ENDS_OTHER}" if bound is not None and found.now_ns - found.likely_ns > bound else ""
     return f"likely {likely(found)}{doubt}, {units.signed_percent((found.likely_ns - found.now_ns) / found.now_ns, 0)}{more}"
 
 
