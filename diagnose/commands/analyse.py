@@ -26,7 +26,7 @@ from diagnose.commands.options import (
     set_option,
     takes,
 )
-from diagnose.commands.output import check_outputs, check_tables, check_target, lost, progress, say, write_diagnosis, write_stdout
+from diagnose.commands.output import check_outputs, check_sections, check_target, lost, progress, say, write_diagnosis, write_stdout
 from diagnose.commands.patch import check_rewritten, patched_job
 from diagnose.commands.project import job_beside
 from diagnose.errors import DataLossError, JobFileError, UsageError
@@ -75,7 +75,7 @@ def analyse(
     """Analyse traces (the default command)."""
     job = _with_job_beside(traces, job, quiet=output.quiet)
     check_outputs(output, inputs=tuple(Path(trace) for trace in traces if trace != "-") + ((job.config,) if job.config else ()))
-    check_tables(output, "diagnosis", detail.sections)
+    check_sections(output, "diagnosis", detail.sections)
     measuring.check()
     if analysis.patch is not None:
         _check_patch(analysis.patch, job, force=output.force)

@@ -29,7 +29,7 @@ from diagnose.commands.options import (
     timeout_option,
     trace_option,
 )
-from diagnose.commands.output import check_outputs, root_of, say, write_document
+from diagnose.commands.output import check_outputs, check_sections, root_of, say, write_document
 from diagnose.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -143,6 +143,7 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     if search.items is not None and search.traces is not None:
         raise _refused("--items and --traces do not go together.", next_step="Give one of them.")
     check_outputs(output, kind="bisection", effect="Nothing was run.")
+    check_sections(output, "bisection", shown.sections)
     from diagnose.bisect import session  # noqa: PLC0415
     from diagnose.bisect.log import SearchFolder  # noqa: PLC0415
     from diagnose.bisect.model import load_numbers  # noqa: PLC0415

@@ -35,7 +35,7 @@ from diagnose.commands.options import (
     set_option,
     takes,
 )
-from diagnose.commands.output import EXIT_GATE, check_outputs, lost, progress, say, write_document
+from diagnose.commands.output import EXIT_GATE, check_outputs, check_sections, lost, progress, say, write_document
 from diagnose.errors import ComparisonRefusedError, DataLossError, UsageError
 
 if TYPE_CHECKING:
@@ -198,6 +198,7 @@ def _compare(
     _check_tokens(question)
     inputs = tuple(path for side in both for path in (side.path, side.job.config) if path is not None)
     check_outputs(output, inputs=inputs, kind="comparison")
+    check_sections(output, "comparison", shown.sections)
     measuring.check()
     from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -13,13 +14,14 @@ import click
 
 from diagnose.commands.options import LEVELS, Detail, Output
 from diagnose.errors import OutputError, UsageError, meant
-from diagnose.render import Options, extensions_for, format_of, kind_of, section_names, table_names, write
+from diagnose.render import Options, extensions_for, format_of, kind_of, part_names, section_names, table_names, write
 
 if TYPE_CHECKING:
     from diagnose.document.diagnosis import Diagnosis
     from diagnose.model.vocabulary import Level
 
 EXIT_GATE = 1
+_NUMBER = re.compile(r"-\d+$")  # of a part of which a report may have several
 
 
 class ClosedPipeError(Exception):
@@ -58,13 +60,23 @@ def check_outputs(output: Output, inputs: tuple[Path, ...] = (), *, kind: str = 
         check_target(path, force=output.force, inputs=inputs)
 
 
-def check_tables(output: Output, kind: str, sections: tuple[str, ...] = ()) -> None:
-    """Refuse CSV of which no table is named, or of one that this kind of document has not. Raises UsageError."""
-    for path in output.output:
-        if format_of(path, kind) == "csv":
+def check_sections(output: Output, kind: str, sections: tuple[str, ...] = ()) -> None:
+    """Refuse parts that no report of this kind has, and CSV of which no table is named, before any work is done. Raises UsageError."""
+    formats = [*(format_of(path, kind) for path in output.output), output.format]
+    for path, format_name in zip(output.output, formats, strict=False):
+        if format_name == "csv":
             _table(path, kind, sections)
     if output.format == "csv" and sections and not output.quiet:
         _table(None, kind, sections)
+    parts = part_names(kind) if sections else ()
+    known = {*parts, *(table_names(kind) if "csv" in formats else ())}
+    unknown = next((name for name in sections if name not in known and _NUMBER.sub("", name) not in known), None)
+    if unknown is not None:
+        raise UsageError(
+            f"--section {unknown}: the report of a {kind} has no such part.{meant(unknown, parts)}",
+            effect="Nothing was done.",
+            next_step=f"Use one of {', '.join(parts)}.",
+        )
 
 
 def _table(path: Path | None, kind: str, sections: tuple[str, ...]) -> str:
@@ -88,7 +100,7 @@ def write_document(
     from diagnose.document.files import write_file  # noqa: PLC0415 - imports msgspec
 
     kind, sections = kind_of(document), () if detail is None else detail.sections
-    check_tables(output, kind, sections)
+    check_sections(output, kind, sections)
     formats = [*(format_of(path, kind) or "" for path in output.output), output.format]
     parts = section_names(document) if sections else ()
     also = table_names(kind) if "csv" in formats else ()
@@ -134,10 +146,10 @@ def print_document(document: Any, format_name: str, options: Options | None = No
 
 
 def _refuse_unknown(sections: Sequence[str], parts: Sequence[str]) -> None:
-    """Refuse parts that the report has not: only now is that known, so an analysis is not lost to a slip. Raises UsageError."""
+    """Refuse parts that reports of this kind may have and this one has not, which only now is known. Raises UsageError."""
     for name in sections:
         raise UsageError(
-            f"--section {name}: the report has no such part.{meant(name, parts)}",
+            f"--section {name}: this report has no such part.",
             effect="All else was written.",
             next_step=f"Use one of {', '.join(parts)}.",
         )

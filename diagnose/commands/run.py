@@ -18,7 +18,7 @@ import click
 
 from diagnose.commands.capture import NSYS, RANGE, TORCH
 from diagnose.commands.options import CAPTURE, PATH, Detail, Gate, Group, JobFile, Measuring, Output, Verb, option, takes
-from diagnose.commands.output import check_outputs, check_tables, progress, say, write_diagnosis, write_stdout
+from diagnose.commands.output import check_outputs, check_sections, progress, say, write_diagnosis, write_stdout
 from diagnose.errors import InputError, OutputError, TerminatedError, UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def run(
     lets nsys write what it has. Without nsys the snippet for PyTorch's profiler is printed, and nothing is run.
     """
     check_outputs(output, inputs=(job.config,) if job.config else ())
-    check_tables(output, "diagnosis", detail.sections)
+    check_sections(output, "diagnosis", detail.sections)
     measuring.check()
     _check_starter(command)
     read = _read(job)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from diagnose.commands.options import CHANGE, USUAL, Explained, Group, JobFile, Measuring, Output, Verb, option, output_of, takes
-from diagnose.commands.output import check_outputs, progress, say, write_document
+from diagnose.commands.output import check_outputs, check_sections, progress, say, write_document
 from diagnose.errors import InputError, UsageError
 
 _FIX = re.compile(r"[A-Z]{3,4}-\d+")
@@ -56,6 +56,7 @@ def whatif(traces: tuple[str, ...], change: Change, job: JobFile, measuring: Mea
         raise UsageError(f"{misplaced} is no trace.", effect=_NOTHING, next_step=f"Name a fix with --fix {misplaced}.")
     inputs = (*(Path(one) for one in traces if one != "-"), *((job.config,) if job.config else ()))
     check_outputs(output, inputs=inputs, kind="forecast", effect=_NOTHING)
+    check_sections(output, "forecast", detail.sections)
     measuring.check()
     with progress(shown=not output.quiet and output.format == "text") as report:
         from diagnose.pipeline import whatif as forecast  # noqa: PLC0415 - imports polars

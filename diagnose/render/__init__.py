@@ -11,7 +11,7 @@ from pathlib import PurePath
 from diagnose.render.reports import KINDS, DocumentKind
 from diagnose.render.writers import Options, Writer, writers
 
-__all__ = ["Options", "extensions_for", "format_of", "formats_for", "kind_of", "section_names", "table_names", "write"]
+__all__ = ["Options", "extensions_for", "format_of", "formats_for", "kind_of", "part_names", "section_names", "table_names", "write"]
 
 WRITERS = writers()
 
@@ -65,6 +65,11 @@ def table_names(kind: str) -> tuple[str, ...]:
     from diagnose.render.writers.csv import tables_of  # noqa: PLC0415 - so that the command line starts quickly
 
     return tables_of(_kind(kind).type) if _kind(kind).tables else ()
+
+
+def part_names(kind: str) -> tuple[str, ...]:
+    """The names of all parts that reports of a kind may have, in order, known before there is a document; numbered ones without number."""
+    return tuple(_kind(kind).builder().PARTS)
 
 
 def section_names(document: object) -> tuple[str, ...]:

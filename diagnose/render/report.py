@@ -499,7 +499,8 @@ class Block(Struct, frozen=True, kw_only=True):
         key = getattr(self.content, "key", "") if isinstance(self.content, Table) else ""
         plain = key.rstrip("0123456789-")
         kind = type(self.content).__name__.lower() if isinstance(self.content, Answer) else ""
-        return frozenset(name.replace(" ", "-") for name in (self.section, self.name, plain, kind) if name)
+        names = (self.section, self.section.rstrip("0123456789-"), self.name, plain, kind)
+        return frozenset(name.replace(" ", "-") for name in names if name)
 
 
 class Section(Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """From each kind of document a report: one builder per document, with the tables and sentences that it needs beside it.
 
-A builder is a module with `report(document)`; where the JSON is not simply the document, `json(document)`; and where CI has something to
-check, `issues(document, options)`.
+A builder is a module with `report(document)`; where a saved document is read again, `PARTS`, the names of all parts that its reports may
+have; where the JSON is not simply the document, `json(document)`; and where CI has something to check, `issues(document, options)`.
 """
 
 from __future__ import annotations

@@ -16,6 +16,10 @@ from diagnose.render.reports.diagnosis import advice, answer
 MOST_CATEGORIES = 9  # rows of categories on one screen; the others are told as one
 SETTINGS = "+settings?"
 LITTLE = 0.0005  # of the step: what changes by less is told with the others
+# What `--section` can name of it, in order; the tests hold it against reports.
+PARTS = (
+    "run", "forecast", "changes", "sequence", "where", "categories", "rests", "what-it-rests-on", "refused", "no-forecast", "verify",
+)  # fmt: skip
 
 
 def report(document: Forecast) -> r.Report:

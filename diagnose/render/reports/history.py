@@ -17,6 +17,8 @@ MOST_ROWS = 400  # runs that are all shown
 _MOST_MOVED = 12  # categories of one step
 _LEAST_MOVED = 0.1  # of the largest difference: a category that moved by less is left out
 _COMMIT = 12  # digits of a commit
+# What `--section` can name of it, in order, each step of the metric without its number; the tests hold it against reports.
+PARTS = ("result", "step", "steps", "gradual", "moved", "moved-gradual", "all-runs", "runs", "notes")
 
 
 def report(document: History) -> r.Report:

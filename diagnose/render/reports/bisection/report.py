@@ -19,6 +19,11 @@ LOOK: dict[BisectResult, str] = {
     "ends_alike": "result-same",
     "cannot_tell": "result-open",
 }
+# What `--section` can name of it, in order, each step of the metric without its number; the tests hold it against reports.
+PARTS = (
+    "result", "step", "mismatches", "environment", "settings", "delta", "kernels", "overlap", "candidates", "what-was-measured", "skipped",
+    "all-runs", "trials", "repeat", "to-repeat-it", "notes",
+)  # fmt: skip
 
 
 def report(document: Bisection) -> r.Report:

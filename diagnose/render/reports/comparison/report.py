@@ -19,6 +19,11 @@ from diagnose.render.words import SEVERITY_RANK
 
 MOST_OPEN = 8  # rows of a table that is not folded where length is limited
 MOST_OPENED = 3  # findings that stand open on a page
+# What `--section` can name of it, in order; the tests hold it against reports.
+PARTS = (
+    "outcome", "effect-section", "sides", "comparability", "mismatches", "whether-they-may-be-compared", "changed", "environment", "settings",
+    "effect", "figures", "delta", "where", "kernels", "renamed", "overlap", "walls", "findings", "notes",
+)  # fmt: skip
 LOOK: dict[Result, str] = {
     "regression": "result-bad",
     "improvement": "result-good",
@@ -82,7 +87,7 @@ def _blocks(document: Comparison) -> Iterator[Block]:
     else:
         yield from _figures(document)
     if document.notes:
-        yield Block(content=r.Listing(texts=document.notes), section="notes", name="Notes", worth=70, aside=True, detail=FINDINGS)
+        yield Block(content=r.Listing(texts=document.notes), section="notes", name="notes", worth=70, aside=True, detail=FINDINGS)
     sides = tuple((label, side.sentence) for label, side in (("base", document.base), ("new", document.new)) if side.sentence)
     yield Block(content=r.Pairs(rows=sides), section="sides-said", least=PAGE)
 

@@ -23,6 +23,14 @@ from diagnose.render.reports.ranks import report as ranks
 from diagnose.render.words import SEVERITY_RANK
 
 MOST_DEVICES = 8  # of which a page shows the tables
+# What `--section` can name of it, in order; the tests hold it against reports.
+PARTS = (
+    "masthead", "run", "verdict", "bar", "plan", "remarks", "commands", "next", "ranks", "rank-problems", "walls", "rank-groups",
+    "rank-survey", "survey-of-ranks", "rank-late", "rank-skew", "rank-clocks", "rank-exchanges", "rank-experts", "rank-places",
+    "rank-pipeline", "rank-tail", "rank-notes", "budget", "numbers", "buckets", "figures", "communication", "blocking", "host", "appendix",
+    "memory", "fill", "occupancy", "job-problems", "findings", "inside-vision", "vision-encoder", "unclassified", "job", "job-sizes",
+    "capture", "not-assessed", "ledger",
+)  # fmt: skip
 
 
 def report(document: Diagnosis) -> r.Report:
