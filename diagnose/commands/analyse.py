@@ -90,7 +90,7 @@ def analyse(
             notice=None if output.quiet else say,
         )
     patched = None if analysis.patch is None or job.config is None else patched_job(job.config, measuring.rules, document, job.job_command)
-    status = write_diagnosis(document, output, config=job.config, fail_on=gate.fail_on, detail=detail)
+    status = write_diagnosis(document, output, config=job.config, fail_on=gate.fail_on, detail=detail, typed=job.typed(traces))
     if patched is not None and analysis.patch is not None:
         from diagnose.document.files import write_file  # noqa: PLC0415 - imports msgspec
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, dataclass_tra
 import click
 
 from diagnose.errors import InputError
-from diagnose.render import extensions_for, formats_for
+from diagnose.render import TypedFiles, extensions_for, formats_for
 from diagnose.scale.choose import ENGINES, check_engine
 
 if TYPE_CHECKING:
@@ -282,6 +282,10 @@ class JobFile(Group):
     config: Path | None = option("--config", panel=USUAL, type=PATH, help="Job file of the traces.")
     job_command: str | None = command_option()
     overrides: tuple[str, ...] = set_option()
+
+    def typed(self, traces: Sequence[str]) -> TypedFiles:
+        """The files of a run as the user named them."""
+        return TypedFiles(traces=tuple(traces), job=None if self.config is None else str(self.config), command=self.job_command)
 
 
 class Reading(Group):

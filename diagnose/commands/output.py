@@ -14,7 +14,7 @@ import click
 
 from diagnose.commands.options import LEVELS, Detail, Output
 from diagnose.errors import OutputError, UsageError, meant
-from diagnose.render import Options, extensions_for, format_of, kind_of, part_names, section_names, table_names, write
+from diagnose.render import Options, TypedFiles, extensions_for, format_of, kind_of, part_names, section_names, table_names, write
 
 if TYPE_CHECKING:
     from diagnose.document.diagnosis import Diagnosis
@@ -94,7 +94,13 @@ def _table(path: Path | None, kind: str, sections: tuple[str, ...]) -> str:
 
 
 def write_document(
-    document: Any, output: Output, *, config: Path | None = None, fail_on: Level | None = None, detail: Detail | None = None
+    document: Any,
+    output: Output,
+    *,
+    config: Path | None = None,
+    fail_on: Level | None = None,
+    detail: Detail | None = None,
+    typed: TypedFiles | None = None,
 ) -> None:
     """Write a document of any kind to its files and to standard output. `config`: the job file, for formats that point at its lines."""
     from diagnose.document.files import write_file  # noqa: PLC0415 - imports msgspec
@@ -119,7 +125,7 @@ def write_document(
     if not output.quiet:
         if output.format == "csv":
             options = options._replace(table=_table(None, kind, sections) if sections else "")
-        print_document(document, output.format, options._replace(width=width(), color=coloured(output.color)))
+        print_document(document, output.format, options._replace(width=width(), color=coloured(output.color), typed=typed))
         if output.format == "text":
             for path in output.output:
                 say(f"wrote {path}")
@@ -156,10 +162,16 @@ def _refuse_unknown(sections: Sequence[str], parts: Sequence[str]) -> None:
 
 
 def write_diagnosis(
-    document: Diagnosis, output: Output, *, config: Path | None, fail_on: Level | None, detail: Detail | None = None
+    document: Diagnosis,
+    output: Output,
+    *,
+    config: Path | None,
+    fail_on: Level | None,
+    detail: Detail | None = None,
+    typed: TypedFiles | None = None,
 ) -> int:
     """Write a diagnosis; the exit code: 1 if a finding about the run (not about its capture) is as severe as `fail_on`, or more."""
-    write_document(document, output, config=config, fail_on=fail_on, detail=detail)
+    write_document(document, output, config=config, fail_on=fail_on, detail=detail, typed=typed)
     levels = [LEVELS.index(finding.severity) for finding in document.findings if finding.wall != "capture"]
     return EXIT_GATE if fail_on and max(levels, default=-1) >= LEVELS.index(fail_on) else 0
 

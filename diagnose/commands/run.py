@@ -92,9 +92,10 @@ def run(
             effect="Nothing was analysed.",
             next_step="Leave --profile and the like out of the job, or give --duration SECONDS.",
         )
+    captured = reports if len(reports) == 1 else [str(folder)]
     with progress(shown=not output.quiet and output.format == "text") as report:
         document = measuring.diagnose(reports, job, progress=report, notice=None if output.quiet else say)
-    return write_diagnosis(document, output, config=job.config, fail_on=gate.fail_on, detail=detail)
+    return write_diagnosis(document, output, config=job.config, fail_on=gate.fail_on, detail=detail, typed=job.typed(captured))
 
 
 def _check_starter(command: Sequence[str]) -> None:

@@ -9,9 +9,20 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from diagnose.render.reports import KINDS, DocumentKind
-from diagnose.render.writers import Options, Writer, writers
+from diagnose.render.writers import Options, TypedFiles, Writer, writers
 
-__all__ = ["Options", "extensions_for", "format_of", "formats_for", "kind_of", "part_names", "section_names", "table_names", "write"]
+__all__ = [
+    "Options",
+    "TypedFiles",
+    "extensions_for",
+    "format_of",
+    "formats_for",
+    "kind_of",
+    "part_names",
+    "section_names",
+    "table_names",
+    "write",
+]
 
 WRITERS = writers()
 
@@ -47,7 +58,8 @@ def write(document: object, format_name: str, options: Options | None = None) ->
         raise KeyError(format_name)
     match writer.takes:
         case "report":
-            return writer.write(_kind(kind).builder().report(document), shown)
+            report = _kind(kind).builder().report
+            return writer.write(report(document, shown.typed) if _kind(kind).commands else report(document), shown)
         case "issues":
             return writer.write(_kind(kind).builder().issues(document, shown), shown)
         case "timeline" | "tables":

@@ -331,10 +331,14 @@ class Remarks(Struct, frozen=True, kw_only=True):
 
 
 class Commands(Struct, frozen=True, kw_only=True):
-    """What to do next: what for, and the exact command; a closing line about what is not shown here."""
+    """What to do next: what for, and the exact command; a closing line about what is not shown here.
+
+    `typed`: the same rows for the user's own screen, with files as he typed them.
+    """
 
     title: str
     rows: tuple[tuple[str, str], ...]
+    typed: tuple[tuple[str, str], ...]
     closing: str = ""
 
 

@@ -614,6 +614,22 @@ def test_a_part_that_no_report_has_is_refused_before_any_work(
     assert (out, err) == ("", f"error: --section nix: the report of a {kind} has no such part. Nothing was done. Use one of {names}.\n")
 
 
+def test_the_screen_names_files_as_they_were_typed_and_files_do_not(
+    pipeline: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "a.sqlite").touch()
+    (tmp_path / "runs" / "job.yaml").write_text("num_layers: 3\n")
+    pipeline.answer = read(ROOT / "reports" / "gallery" / "communication-alltoall-two-nodes.json")
+    for words in (["runs/a.sqlite", "--config", "runs/job.yaml"], ["runs/a.sqlite"]):  # named, and found beside the trace
+        assert main([*words, "-o", "a.txt", "-o", "a.md", "--force"]) == 0
+        assert "diagnose compare runs/a.sqlite AFTER --config runs/job.yaml" in " ".join(
+            capsys.readouterr().out.replace("\\\n", "").split()
+        )
+        assert "runs/" not in (tmp_path / "a.txt").read_text() + (tmp_path / "a.md").read_text()
+
+
 def test_a_part_that_this_report_has_not_is_told_after_the_others(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["render", str(saved), "--section", "budget", "--section", "vision-encoder"]) == 2
     out, err = capsys.readouterr()

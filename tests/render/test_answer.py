@@ -28,7 +28,7 @@ from diagnose.model.ledger import CODES
 from diagnose.model.vocabulary import CAPTURE, Wall
 from diagnose.pipeline import diagnose
 from diagnose.reason.plan import settings, written
-from diagnose.render import Options, report, section_names, units, words, write
+from diagnose.render import Options, TypedFiles, report, section_names, units, words, write
 from diagnose.render.reports.diagnosis import advice, answer, composition, lost, story, tables
 from diagnose.render.writers.terminal import answer as terminal
 from fixtures import gallery
@@ -147,6 +147,34 @@ def test_what_the_first_advice_needs_stands_beside_it(format_: str) -> None:
     needs = "Needs something 2.6 or newer (version not in the job file)."
     step = PlanStep(**STEP | {"needs": (needs,)})
     assert needs in plain(write(structs.replace(rich(), plan=(step,)), format_, Options(width=200, detail=0)))
+
+
+def test_commands_name_files_as_they_were_typed_and_the_screen_hangs_on_no_path(demo: Diagnosis) -> None:
+    def next_of(text: str) -> tuple[str, dict[str, list[str]]]:
+        before, _, after = text.partition("\nWhat next\n")
+        lines = re.sub(r"\\\n( {9})?", "", after).splitlines()
+        return before, {words[0]: words[1:] for line in lines if (words := shlex.split(line.replace("·", ""), comments=False))}
+
+    bare, plain = next_of(write(demo, "text"))
+    assert plain["apply"][:3] == ["diagnose", "patch", "demo.sqlite"]
+    folder = "/folders/of/somebody/" + "that/go/on/" * 12 + "with a space"
+    for trace, job in (
+        ("reports/demo.sqlite", "../jobs/a b.yaml"),
+        (f"{folder}/demo.sqlite", f"{folder}/job.yaml"),
+        ("'*.sqlite'", "j.yaml"),
+    ):
+        typed = TypedFiles(traces=(trace,), job=job)
+        before, said = next_of(write(demo, "text", Options(typed=typed)))
+        assert before == bare, "what fits on the screen hangs on nobody's folders"
+        assert said["apply"] == ["diagnose", "patch", trace, "--config", job, "-o", "new.yaml"]
+        assert said["check"] == ["diagnose", "compare", trace, "AFTER", "--config", job]
+        for format_name in ("markdown", "html", "json"):
+            assert write(demo, format_name, Options(typed=typed)) == write(demo, format_name), "files say nothing of anybody's folders"
+    several = TypedFiles(traces=("a/0.sqlite", "b/1.sqlite"), job="job.sh", command="2")
+    said = next_of(write(demo, "text", Options(typed=several)))[1]
+    assert said["apply"][:7] == ["diagnose", "patch", "a/0.sqlite", "b/1.sqlite", "--config", "job.sh", "--command"]
+    assert said["check"] == ["diagnose", "compare", "FOLDER", "AFTER", "--config", "job.sh", "--command", "2"]
+    assert next_of(write(demo, "text", Options(typed=TypedFiles(traces=("-",)))))[1]["apply"][2] == "demo.sqlite"
 
 
 def test_more_is_told_to_who_asks(demo: Diagnosis) -> None:

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 class DocumentKind(NamedTuple):
     """A kind of document: the name of its class, its builder, and what that gives beside a report.
 
-    `json`: who makes its JSON, None for a kind that has none.
+    `json`: who makes its JSON, None for a kind that has none. `commands`: its report says what to type next (`report(document, typed)`).
     """
 
     name: str
@@ -24,6 +24,7 @@ class DocumentKind(NamedTuple):
     issues: bool = False
     timeline: bool = False
     tables: bool = False
+    commands: bool = False
 
     def builder(self) -> ModuleType:
         """The module that makes its report."""
@@ -31,7 +32,7 @@ class DocumentKind(NamedTuple):
 
 
 KINDS = (
-    DocumentKind(name="diagnosis", type="Diagnosis", module="diagnosis.report", issues=True, timeline=True, tables=True),
+    DocumentKind(name="diagnosis", type="Diagnosis", module="diagnosis.report", issues=True, timeline=True, tables=True, commands=True),
     DocumentKind(name="comparison", type="Comparison", module="comparison.report", issues=True, tables=True),
     DocumentKind(name="bisection", type="Bisection", module="bisection.report", tables=True),
     DocumentKind(name="forecast", type="Forecast", module="forecast", tables=True),

@@ -19,6 +19,14 @@ Takes = Literal["report", "issues", "json", "timeline", "tables"]
 NARROWEST, WIDEST = 60, 140  # beyond these a terminal's width no longer helps reading
 
 
+class TypedFiles(NamedTuple):
+    """The files of a run as the user named them, from where he stands: for commands that he may paste. `command`: that of `--command`."""
+
+    traces: tuple[str, ...] = ()
+    job: str | None = None
+    command: str | None = None
+
+
 class Options(NamedTuple):
     """What a caller may choose about an output's looks; no choice changes a number.
 
@@ -31,6 +39,8 @@ class Options(NamedTuple):
 
     `job_file` (its path within the repository) and `fail_on` (the severity from which a finding fails) are for outputs that a CI runner
     reads.
+
+    `typed` is for a screen alone: what is written to files is made from the document, and says nothing of anybody's folders.
     """
 
     width: int = 100
@@ -41,6 +51,7 @@ class Options(NamedTuple):
     sections: tuple[str, ...] = ()
     light: bool = False
     table: str = ""
+    typed: TypedFiles | None = None
 
 
 class Writer(NamedTuple):

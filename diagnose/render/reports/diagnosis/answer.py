@@ -17,12 +17,13 @@ from diagnose.document.diagnosis import (
 )
 from diagnose.knowledge.templates import capitalised
 from diagnose.model.vocabulary import CAPTURE
+from diagnose.render import TypedFiles, units
 from diagnose.render import report as r
-from diagnose.render import units
 from diagnose.render.issues import in_sentence
 from diagnose.render.reports.diagnosis import advice, lost, story, tables
 from diagnose.render.reports.ranks import story as ranks
 
+STDIN = "-"  # no name of a trace
 MOST_STAGES = 8  # pipeline stages of which a rank each is asked for
 
 
@@ -221,16 +222,16 @@ def _alone(document: Diagnosis) -> bool:
     return known is not None and known.ranks_captured == 1 and (known.gpus or 0) > 1
 
 
-def commands(document: Diagnosis) -> r.Commands:
-    """What to do next, letter by letter."""
-    return r.Commands(title="What next", rows=tuple(_commands(document)), closing=_closing(document))
+def commands(document: Diagnosis, typed: TypedFiles | None = None) -> r.Commands:
+    """What to do next, letter by letter: with files by their bare names, and as the user typed them."""
+    rows = tuple(_commands(document, TypedFiles()))
+    return r.Commands(title="What next", rows=rows, typed=tuple(_commands(document, typed or TypedFiles())), closing=_closing(document))
 
 
-def _commands(document: Diagnosis) -> Iterator[tuple[str, str]]:
-    known = document.identity
-    several = known is not None and known.ranks_captured > 1 and len({one.file for one in document.capture.ranks}) > 1
-    trace = "FOLDER" if several or known is None or not known.file else shlex.quote(units.visible(tables.file_label(known.file)))
-    job = None if document.job is None else shlex.quote(units.visible(document.job.file or "JOB"))
+def _commands(document: Diagnosis, typed: TypedFiles) -> Iterator[tuple[str, str]]:
+    trace, run = _traces(document, typed)
+    chosen = "" if typed.command is None else f" --command {_word(typed.command)}"
+    job = None if document.job is None else f"{_word(typed.job or document.job.file or 'JOB')}{chosen}"
     fixes = [step.fix for step in document.plan if step.fix is not None]
     if job is not None and any(step.state == "applicable" and step.fix for step in document.plan):
         kind = PurePath(document.job.file or "").suffix if document.job else ""
@@ -239,10 +240,29 @@ def _commands(document: Diagnosis) -> Iterator[tuple[str, str]]:
         yield "decide", f"diagnose {trace} --config JOB"
     if fixes:
         yield "why", f"diagnose explain {fixes[0]}"
-        yield "check", f"diagnose compare {trace} AFTER" + (f" --config {job}" if job is not None else "")
+        yield "check", f"diagnose compare {run} AFTER" + (f" --config {job}" if job is not None else "")
     if _alone(document):
         yield "capture", f"diagnose capture {job or 'JOB'}"
     yield "more", "-v every finding, -vv all tables, -o report.html the page"
+
+
+MOST_TYPED = 4  # traces that a command repeats; of more the folder is asked for
+
+
+def _traces(document: Diagnosis, typed: TypedFiles) -> tuple[str, str]:
+    """The traces as words of a shell, where several may stand, and where one has to stand for all of them."""
+    known = document.identity
+    given = [_word(name) for name in typed.traces if name != STDIN]
+    if len(given) == 1:
+        return given[0], given[0]
+    several = known is not None and known.ranks_captured > 1 and len({one.file for one in document.capture.ranks}) > 1
+    one = "FOLDER" if several or known is None or not known.file else _word(tables.file_label(known.file))
+    return (" ".join(given), "FOLDER") if 1 < len(given) <= MOST_TYPED else (one, one)
+
+
+def _word(text: str) -> str:
+    """A text as a word of a shell."""
+    return shlex.quote(units.visible(text))
 
 
 _REWRITTEN = (".yaml", ".yml", ".json", ".flags", ".overrides")  # job files that a patch writes; of others it prints what to give at launch

@@ -13,7 +13,7 @@ from diagnose.document.device import DeviceBudget
 from diagnose.document.diagnosis import Change, Diagnosis, Finding, Fix
 from diagnose.knowledge.templates import capitalised
 from diagnose.reason.plan import members, stays
-from diagnose.render import Options, units, words
+from diagnose.render import Options, TypedFiles, units, words
 from diagnose.render import report as r
 from diagnose.render.figures import step
 from diagnose.render.issues import SEVERITY, Issue, IssueList, State
@@ -33,7 +33,7 @@ PARTS = (
 )  # fmt: skip
 
 
-def report(document: Diagnosis) -> r.Report:
+def report(document: Diagnosis, typed: TypedFiles | None = None) -> r.Report:
     """The whole report."""
     captured, found = document.capture, document.verdict
     gpu = ", ".join(dict.fromkeys(device.name or "GPU name not recorded" for device in captured.devices))
@@ -41,7 +41,7 @@ def report(document: Diagnosis) -> r.Report:
         title=" · ".join(part for part in (answer.run_name(document), answer.layout(document), story.headline(document)) if part),
         heading="what holds this run back",
         about=f"{gpu} · {units.plural(len(captured.ranks), 'rank')} captured · {captured.profiler} {captured.profiler_version or ''}".rstrip(),
-        blocks=tuple(_blocks(document)),
+        blocks=tuple(_blocks(document, typed)),
         sections=_sections(document),
         tool=document.tool,
         schema=document.schema,
@@ -67,7 +67,7 @@ def _sections(document: Diagnosis) -> tuple[Section, ...]:
     )
 
 
-def _blocks(document: Diagnosis) -> Iterator[Block]:
+def _blocks(document: Diagnosis, typed: TypedFiles | None) -> Iterator[Block]:
     layers = layer.table(document)
     yield Block(content=answer.masthead(document), name="run", worth=101)
     yield Block(content=answer.verdict(document), name="verdict", worth=100, most=LIMITED)
@@ -77,7 +77,7 @@ def _blocks(document: Diagnosis) -> Iterator[Block]:
     if layers.rows:
         yield Block(content=layers, name="layer", least=PAGE, column=2)
     yield Block(content=answer.remarks(document), name="remarks", worth=97, column=2)
-    yield Block(content=answer.commands(document), name="next", worth=96, column=2)
+    yield Block(content=answer.commands(document, typed), name="next", worth=96, column=2)
     yield from (replace(block, detail=FINDINGS if block.section == "findings" else EVERYTHING) for block in _details(document))
 
 

@@ -203,17 +203,17 @@ class AnswerWriter:
 
     def _commands(self, commands: r.Commands) -> Iterator[Piece[Words]]:
         yield Piece(worth=98, lines=(Words(), Words(commands.title, style="bold")))
-        for place, (label, command) in enumerate(commands.rows):
+        for place, ((label, bare), (_, command)) in enumerate(zip(commands.rows, commands.typed, strict=True)):
             worth = 96 if place in (0, len(commands.rows) - 1) else 70 - place
-            typed = command.startswith("diagnose ")
-            yield Piece(
-                worth=worth,
-                lines=tuple(self._typed(f" {label:<8}", command))
-                if typed
-                else self._wrapped((f"{label:<8}", "dim"), (command, "cyan"), left=1, hang=8),
-            )
+            room = len(self._command(label, bare))  # what fits on the screen hangs on nobody's folders
+            yield Piece(worth=worth, lines=self._command(label, command), room=room)
         if commands.closing:
             yield Piece(worth=68, lines=self._wrapped((commands.closing, "dim"), left=1))
+
+    def _command(self, label: str, command: str) -> tuple[Words, ...]:
+        if command.startswith("diagnose "):
+            return tuple(self._typed(f" {label:<8}", command))
+        return self._wrapped((f"{label:<8}", "dim"), (command, "cyan"), left=1, hang=8)
 
     def _typed(self, head: str, command: str) -> Iterator[Words]:
         """A command that can be copied.
