@@ -504,7 +504,7 @@ class Block(Struct, frozen=True, kw_only=True):
         plain = key.rstrip("0123456789-")
         kind = type(self.content).__name__.lower() if isinstance(self.content, Answer) else ""
         names = (self.section, self.section.rstrip("0123456789-"), self.name, plain, kind)
-        return frozenset(name.replace(" ", "-") for name in names if name)
+        return frozenset(name.lower().replace(" ", "-") for name in names if name)
 
 
 class Section(Struct, frozen=True, kw_only=True):

@@ -87,7 +87,7 @@ def _blocks(document: Comparison) -> Iterator[Block]:
     else:
         yield from _figures(document)
     if document.notes:
-        yield Block(content=r.Listing(texts=document.notes), section="notes", name="notes", worth=70, aside=True, detail=FINDINGS)
+        yield Block(content=r.Listing(texts=document.notes), section="notes", name="Notes", worth=70, aside=True, detail=FINDINGS)
     sides = tuple((label, side.sentence) for label, side in (("base", document.base), ("new", document.new)) if side.sentence)
     yield Block(content=r.Pairs(rows=sides), section="sides-said", least=PAGE)
 
