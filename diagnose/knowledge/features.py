@@ -31,7 +31,7 @@ class _Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     fused_router: Feature
     fused_permutation: Feature
     row_padding: Feature
-    foreach_update: Feature
+    unfused_update: Feature
     fused_exchange: Feature
     lost_events: Feature
     out_of_memory: Feature

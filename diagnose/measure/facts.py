@@ -42,7 +42,8 @@ def feature_facts(one: DeviceMeasure, communication: Sequence[Communication], fe
         "fused_router_kernels_per_step": _kernels_of(one, features["fused_router"], ROUTER),
         "fused_permutation_kernels_per_step": _kernels_of(one, features["fused_permutation"], DISPATCH),
         "padding_kernels_per_step": _kernels_of(one, features["row_padding"], DISPATCH),
-        "foreach_update_kernels_per_step": _kernels_of(one, features["foreach_update"], OPTIMIZER),
+        "unfused_update_kernels_per_step": _kernels_of(one, features["unfused_update"], OPTIMIZER),
+        "unfused_update_share": _share_of(one, features["unfused_update"], OPTIMIZER),
         "fused_exchange_kernels_per_step": _kernels_of(one, features["fused_exchange"], EXPERT_GEMM),
         "permutation_kernels_per_step": _per_step(one, one.usage.names.filter(packing)),  # fused or not
     }
@@ -136,6 +137,13 @@ def _kernels_of(one: DeviceMeasure, feature: re.Pattern[str], bucket: str) -> in
     own = one.usage.names.filter(pl.col("bucket").cast(pl.String) == bucket)
     found = matching(feature, own["name"].drop_nulls().unique().to_list())
     return _per_step(one, own.filter(pl.col("name").is_in(sorted(found))))
+
+
+def _share_of(one: DeviceMeasure, feature: re.Pattern[str], bucket: str) -> float | None:
+    """Share of a bucket's kernel time in kernels whose names prove a feature; None where none of the bucket ran."""
+    own = one.usage.names.filter(pl.col("bucket").cast(pl.String) == bucket)
+    total = int(own["work_ns"].sum())
+    return _work(own, matching(feature, own["name"].drop_nulls().unique().to_list())) / total if total else None
 
 
 def _per_step(one: DeviceMeasure, rows: pl.DataFrame) -> int:

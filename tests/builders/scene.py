@@ -39,6 +39,7 @@ CLASSES: dict[str, tuple[str, str, str | None, str | None, str]] = {
     "softmax": ("attention", "compute", None, None, "softmax"),
     "elementwise": ("elementwise", "compute", None, None, "elementwise"),
     "adam": ("optimizer", "compute", None, None, "optimizer"),
+    "at::native::vectorized_elementwise_kernel<4, MulFunctor<float>>": ("optimizer", "compute", None, None, "optimizer"),
     "nccl": ("dispatch", "transport", "expert", "nccl", "exchange"),
     "allreduce": ("collective", "transport", "data", "nccl", "collective"),
     "allgather": ("collective", "transport", "data", "nccl", "collective"),

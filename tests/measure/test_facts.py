@@ -322,7 +322,7 @@ def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> Non
     assert matching(KNOWLEDGE.features["narrow_gemm"], every) == set(NARROW)
     assert matching(KNOWLEDGE.features["wide_gemm"], every) - matching(KNOWLEDGE.features["narrow_gemm"], every) == set(WIDE)
     assert set(KNOWLEDGE.features) == {
-        "narrow_gemm", "fp4_gemm", "narrow_reduction", "wide_reduction", "fused_exchange", "wide_gemm", "fused_router", "fused_permutation", "row_padding", "foreach_update", "lost_events", "out_of_memory",
+        "narrow_gemm", "fp4_gemm", "narrow_reduction", "wide_reduction", "fused_exchange", "wide_gemm", "fused_router", "fused_permutation", "row_padding", "unfused_update", "lost_events", "out_of_memory",
         "hierarchical_groups", "context_groups", "fp32_product", "cast", "python", "training", "fsdp", "megatron",
     }  # fmt: skip
 
@@ -403,6 +403,10 @@ FOREACH = (
     "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::TensorListMetadata<{}>, at::native::{}<float, 1, 1, 0>>"
 )
 
+UPDATE = "at::native::vectorized_elementwise_kernel<4, MulFunctor<float>>"  # of one parameter
+LOOP = "void at::native::vectorized_elementwise_kernel<4, at::native::{}, std::array<char*, 3ul> >(int, at::native::)"
+OPERATIONS = ("BinaryFunctor<float, float, float, MulFunctor<float> >", "addcdiv_cuda_kernel(at::TensorIteratorBase&)::{lambda()#1}")
+
 
 @for_each(
     "feature, shown, silent",
@@ -423,9 +427,14 @@ FOREACH = (
         ["fused_moe_kernel", "deep_ep::intranode::dispatch<8>"],
     ),
     (
-        "foreach_update",
-        [FOREACH.format(2, "BinaryOpListAlphaFunctor"), FOREACH.format(4, "PointwiseOpScalarListFunctor")],
-        [FOREACH.format(4, "FusedAdamMathFunctor"), FOREACH.format(1, "LpNormFunctor"), FOREACH.format(2, "CopyFunctor")],
+        "unfused_update",
+        [FOREACH.format(2, "BinaryOpListAlphaFunctor"), FOREACH.format(4, "PointwiseOpScalarListFunctor"), *map(LOOP.format, OPERATIONS)],
+        [
+            *(FOREACH.format(lists, functor) for lists, functor in ((4, "FusedAdamMathFunctor"), (1, "LpNormFunctor"), (2, "CopyFunctor"))),
+            LOOP.format("direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}"),
+            LOOP.format("FillFunctor<float>"),
+            "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::NormTwoOps<float, float>>>",
+        ],
     ),
     (
         "narrow_reduction",
@@ -541,6 +550,13 @@ def test_attention_that_is_computed_step_by_step() -> None:
     ):
         one = scene([run(kind, 100 * index, 100 * index + 100) for index, kind in enumerate(others)])
         assert facts_of(one)["unfused_attention_busy_ns"] == 0, others
+
+
+@for_each("update, share", ({"adam": 30}, 0.0), ({"adam": 30, UPDATE: 90}, 0.75), ({"gemm": 30}, None))
+def test_what_share_of_the_update_takes_a_kernel_for_each_operation(update: dict[str, int], share: float | None) -> None:
+    found = facts_of(scene([run("gemm", 0, 50), *(run(name, 100, 100 + length) for name, length in update.items())]))
+    assert found["unfused_update_share"] == share
+    assert found["unfused_update_kernels_per_step"] == int(UPDATE in update)
 
 
 def test_only_copies_between_devices_are_peer_copies() -> None:

@@ -38,9 +38,9 @@ def test_the_router_is_to_pad_where_kernels_do_and_what_is_not_fused_goes_first(
     assert first_fixes("compute-packing-overhead", on, **{**H100, **packed, **kernels, "has_experts": True}) == first
 
 
-@for_each("kernels, foreach, fused", (24, 20, False), (24, 8, True), (900, 0, False))
-def test_an_update_that_is_fused_already_is_told_from_loops_and_foreach(kernels: int, foreach: int, *, fused: bool) -> None:
-    update = {"optimizer_busy_ns": 20_000_000, "optimizer_kernels_per_step": kernels, "foreach_update_kernels_per_step": foreach}
+@for_each("kernels, unfused, fused", (24, 0.9, False), (24, 0.3, True), (900, 0.0, False))
+def test_an_update_that_is_fused_already_is_told_from_loops_and_foreach(kernels: int, unfused: float, *, fused: bool) -> None:
+    update: dict[str, FactValue] = {"optimizer_busy_ns": 20_000_000, "optimizer_kernels_per_step": kernels, "unfused_update_share": unfused}
     assert ("CMP-17" not in first_fixes("compute-optimizer-heavy", None, **update)) is fused
 
 

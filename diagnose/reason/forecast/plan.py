@@ -327,11 +327,11 @@ def _with_forecast(
 
 
 def _displaced(replays: Replays, before: Sequence[Question], after: Sequence[Question]) -> Displaced | None:
-    """The category that takes more than half of the time that the last change frees; None where none does."""
+    """The category that takes more than half of the time that the last change frees; None where none does, or next to nothing is freed."""
     was, then = (replays.likely(before) if before else replays.now).categories, replays.likely(after).categories
     freed = sum(max(ns - then.get(name, 0), 0) for name, ns in was.items())
     category, grown = max(((name, ns - was.get(name, 0)) for name, ns in then.items()), key=lambda one: (one[1], one[0]))
-    if 2 * grown <= freed:
+    if freed < NOTHING * sum(replays.now.lengths) or 2 * grown <= freed:
         return None
     count = len(replays.now.lengths)
     return Displaced(category=category, ns=round(grown / count), freed_ns=round(freed / count))

@@ -418,11 +418,8 @@ def test_what_wins_nothing_by_itself_is_asked_again_after_the_others(rules: Fore
     assert last.with_ == ("link", "copy")
 
 
-@for_each("bound, told", (40, ("launch_starved", 20, 30)), (10, None))
-def test_a_step_that_wins_far_less_than_its_bound_says_what_becomes_of_the_time(
-    bound: int, told: tuple[str, int, int] | None, rules: ForecastRules
-) -> None:
-    """The second product is launched at 30 ms, when the first has 10 of its 40 ms left: of 30 ms that are freed 20 are no gain."""
+def launched_late(rules: ForecastRules) -> Replays:
+    """The second product is launched at 30 ms, when the first has 10 of its 40 ms left."""
     rows = [
         ("call", {"kind": "call", "duration": 0, "cause": "launch"}),
         ("work", {"kind": "host", "duration": 30 * MS, "cause": "host"}),
@@ -438,14 +435,32 @@ def test_a_step_that_wins_far_less_than_its_bound_says_what_becomes_of_the_time(
         ("first", "second", "stream", 0),
     ]
     found = small_graph(rows, waits)
-    replays = Replays(replace(found, steps=found.steps.with_columns(pl.lit(50 * MS).alias("end"))), rules)
+    return Replays(replace(found, steps=found.steps.with_columns(pl.lit(50 * MS).alias("end"))), rules)
+
+
+@for_each("bound, told", (40, ("launch_starved", 20, 30)), (10, None))
+def test_a_step_that_wins_far_less_than_its_bound_says_what_becomes_of_the_time(
+    bound: int, told: tuple[str, int, int] | None, rules: ForecastRules
+) -> None:
+    """Of 30 ms that are freed 20 are no gain."""
     short = question("short", "bucket = 'expert_gemm'", (0.25, 0.25, 0.25))
     step = structs.replace(planned("short"), bound_ns=bound * MS, speedup_ceiling=2.0)
-    ((step,), _) = foreseen([step], lambda _: short, replays, Free4All())  # type: ignore[arg-type]
+    ((step,), _) = foreseen([step], lambda _: short, launched_late(rules), Free4All())  # type: ignore[arg-type]
     assert step.forecast is not None
     assert step.forecast.likely_ns == 40 * MS
     moved = step.forecast.displaced
     assert (moved and (moved.category, moved.ns // MS, moved.freed_ns // MS)) == told
+
+
+@for_each("by, told", (0.2, True), (0.2499, False))
+def test_a_step_that_frees_next_to_nothing_displaces_nothing(by: float, *, told: bool, rules: ForecastRules) -> None:
+    """The second step wins by its wall, which the first one's bound left out; of the product it shortens 2 ms or 4 us more."""
+    first = question("first", "bucket = 'expert_gemm'", (0.25, 0.25, 0.25), ceilings={"compute": 5 * MS})
+    more = question("more", "bucket = 'expert_gemm'", (by, by, by), ceilings={"memory": 5 * MS})
+    steps = [structs.replace(planned(one), bound_ns=40 * MS, speedup_ceiling=2.0) for one in ("first", "more")]
+    (_, last), _ = foreseen(steps, {one.id: one for one in (first, more)}.__getitem__, launched_late(rules), Free4All())  # type: ignore[arg-type]
+    assert last.forecast is not None
+    assert (last.forecast.displaced is not None) is told
 
 
 def test_what_a_step_wins_at_most_is_its_own(rules: ForecastRules) -> None:
