@@ -35,6 +35,8 @@ def json_schema(document: type, *, walls: Sequence[str], job_formats: Sequence[s
     made: dict[str, Any] = _filled(msgspec.json.schema(document), words)
     told = {struct.__name__: _fields(struct) for struct in _structs(document)}
     for name, definition in made.get("$defs", {}).items():
+        if "description" in definition:  # a docstring, whose indent msgspec keeps before 0.23
+            definition["description"] = inspect.cleandoc(definition["description"])
         for field, value in definition.get("properties", {}).items():
             if isinstance(value, dict):  # a description that the type has already stays
                 said = told.get(name, {}).get(field) or _in_words(field)
