@@ -34,7 +34,7 @@ def decode_run(data: bytes) -> StoredRun:
 class RunRow(Struct, frozen=True, kw_only=True):
     """One run of a stored baseline; `step_ns` and `steps` are None where `problem` says that the file can't be used.
 
-    `date` is empty where it was never told.
+    `step_ns` is the median of the `steps` that a comparison takes, which may leave out a last one. `date` is empty where it was never told.
     """
 
     run: str

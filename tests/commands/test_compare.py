@@ -432,10 +432,11 @@ def test_a_baseline_is_saved_listed_compared_with_and_removed(
     assert runs[0].stem in capsys.readouterr().out
     assert main(["baseline", "list", "--format", "json"]) == 0
     row = json.loads(capsys.readouterr().out)["baselines"][0]
-    assert (row["name"], row["fingerprint"], row["step_ns"], row["problem"]) == ("main", stored[0].name, 10_030_000, "")
+    assert (row["name"], row["fingerprint"], row["step_ns"], row["problem"]) == ("main", stored[0].name, 10_020_000, "")
     assert row["bytes"] == runs[0].stat().st_size
     assert main(["compare", "--baseline", "main", slow, "--format", "json"]) == 0
     found = c.decode(capsys.readouterr().out.encode())
+    assert found.effect.base == row["step_ns"], "one figure for one run"
     assert (found.base.label, found.new.label, found.outcome.result) == ("baseline main", "slow.json", "regression")
     assert main(["gate", "--baseline", "main", "slow.sqlite", "-q"]) == 1
     assert main(["gate", "--baseline", "main", fast, "-q"]) == 0

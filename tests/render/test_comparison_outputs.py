@@ -126,7 +126,7 @@ def test_what_is_not_known_is_never_nought(format_: str) -> None:
 def test_figures_per_token_are_in_nanoseconds_per_token() -> None:
     lines = dict(story.effect_lines(improvement()))
     assert lines["step time, median"] == "1,842.7 ns per token → 1,765.3 ns per token"
-    assert lines["difference of levels"] == "-77.4 ns per token (-4.2 %)"
+    assert lines["difference of levels"] == "-77.4 ns per token (-4.20 %)"
     assert lines["useful tokens"] == "65,536 → 131,072 per step, from the job files"
 
 

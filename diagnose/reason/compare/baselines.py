@@ -25,6 +25,7 @@ from diagnose.document.files import write_file
 from diagnose.errors import InputError, OutputError, UsageError
 from diagnose.knowledge.comparison import JOB_ASPECTS, ComparisonRules, JobAspect
 from diagnose.reason.compare.comparable import Job, job_of, shown, world_size
+from diagnose.reason.compare.metrics import UnmeasuredError, place_of, step_times
 from diagnose.reason.compare.work import device
 
 FOLDER = Path(".diagnose") / "baselines"
@@ -286,7 +287,7 @@ def _row(path: Path, run: Run | None, problem: str) -> RunRow:
     size = path.stat().st_size
     if run is None:
         return RunRow(run=path.stem, date="", commit=None, host_class=None, label="", bytes=size, problem=problem)
-    duration = run.document.steps.duration_ns
+    steps = _step_times(run.document)
     return RunRow(
         run=run.run,
         date=run.date,
@@ -294,9 +295,17 @@ def _row(path: Path, run: Run | None, problem: str) -> RunRow:
         host_class=run.host_class,
         label=run.label,
         bytes=size,
-        step_ns=duration.median,
-        steps=run.document.steps.n,
+        step_ns=round(median(steps)) if steps else None,
+        steps=len(steps),
     )
+
+
+def _step_times(document: Diagnosis) -> tuple[float, ...]:
+    """The lengths of the steps that a comparison would take of this run, in ns; none where it holds none."""
+    try:
+        return step_times(document, place_of(document)).values
+    except UnmeasuredError:
+        return ()
 
 
 def remove(folder: Path, name: str, fingerprint: str | None = None, run: str | None = None) -> tuple[tuple[str, str], ...]:

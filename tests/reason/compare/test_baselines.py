@@ -19,6 +19,7 @@ from tests.builders.cases import for_each
 from tests.builders.compared import document, job
 from tests.builders.comparing import add, fingerprint, listed, runs
 from tests.builders.comparing import find as found_runs
+from tests.builders.comparing import run as compared
 from tests.builders.diagnosis import rich
 
 STEPS = [{"attention": 1_000_000 + step} for step in range(4)]
@@ -215,7 +216,9 @@ def test_what_is_listed_is_what_tells_baselines_apart(tmp_path: Path) -> None:
     assert row.device == "NVIDIA H100 80GB HBM3"
     assert row.job is not None
     assert "num_layers 48" in row.job["layers"]
-    assert (row.step_ns, row.steps, row.target_wall, row.problem) == (1_000_002, 4, run().verdict.target_wall, "")
+    assert (row.step_ns, row.steps, row.target_wall, row.problem) == (1_000_001, 3, run().verdict.target_wall, "")
+    taken = compared(run(), run()).effect
+    assert (row.step_ns, row.steps) == (taken.base, taken.n_base), "one figure for one run"
 
 
 def test_a_folder_that_cannot_be_made_is_74(tmp_path: Path) -> None:

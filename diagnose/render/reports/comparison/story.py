@@ -160,7 +160,12 @@ def runs(effect: Effect) -> str:
 def movement(document: Comparison) -> str:
     """How the metric moved, as one phrase without a verdict."""
     effect = document.effect
-    return f"{metric(effect.metric, document.window)} {_levels(effect)}{units.bracketed(effect.relative)}"
+    return f"{metric(effect.metric, document.window)} {_levels(effect)}{_relative(effect)}"
+
+
+def _relative(effect: Effect) -> str:
+    """The relative change behind two levels, to as many decimals as the table of where it comes from; nothing where it is not known."""
+    return "" if effect.relative is None else f" ({units.signed_percent(effect.relative, 2)})"
 
 
 def _levels(effect: Effect) -> str:
@@ -177,7 +182,7 @@ def effect_lines(document: Comparison) -> list[tuple[str, str]]:
     normalised = document.comparability.normalised
     return [
         (f"{metric(effect.metric, document.window)}{_statistic(effect)}", _levels(effect)),
-        ("difference of levels", f"{signed(effect.delta, effect.unit)}{units.bracketed(effect.relative)}"),
+        ("difference of levels", f"{signed(effect.delta, effect.unit)}{_relative(effect)}"),
         (f"{effect.level * 100:.0f} % interval of it", interval),
         ("runs and samples", runs(effect)),
         ("noise between runs", _between(effect)),
