@@ -385,12 +385,26 @@ def _say(row: Category, kernels: Sequence[KernelChange], overlaps: Sequence[Over
     title, extra = category_title(row.category, words), ""
     if row.category == "transport":
         one = moved_exchange(row, overlaps)
-        title, extra = (f"{title} of {EXCHANGE[one.kind]}", why_exposed(row, one, words)) if one is not None else (title, "")
-        extra = ", ".join(part for part in (extra, _algorithm(row, kernels, words)) if part)
-    text = f"{title} {verb} by {ms(abs(row.delta_ns))} ({ms(row.base_ns).removesuffix(' ms')} → {ms(row.new_ns)})"
+        of_which = "" if one is None else _of_which(row, one)
+        extra = ", ".join(
+            part for part in (of_which, "" if one is None else why_exposed(row, one, words), _algorithm(row, kernels, words)) if part
+        )
+        title = title if one is None or of_which else f"{title} of {EXCHANGE[one.kind]}"
+    text = f"{title} {verb} by {ms(abs(row.delta_ns))} ({_from_to(row.base_ns, row.new_ns)})"
     text += "" if row.state in {None, "moved"} else f", {_STATES[row.state]}"
     extra = extra or (_kernel(row, kernels, words) if row.category.startswith(COMPUTE) else _cause(row))
     return f"{text}, {extra}" if extra else text
+
+
+def _from_to(base_ns: int, new_ns: int) -> str:
+    """`10.0 → 14.0 ms`."""
+    return f"{without_unit(ms(base_ns), ms(new_ns))} → {ms(new_ns)}"
+
+
+def _of_which(row: Category, one: OverlapChange) -> str:
+    """The exchange that holds most of a change of all exposed communication, in its own figures; empty where there is no other."""
+    own, whole = _from_to(one.base_exposed_ns, one.new_exposed_ns), _from_to(row.base_ns, row.new_ns)
+    return "" if own == whole else f"mostly of {EXCHANGE[one.kind]} ({own})"
 
 
 def moved_exchange(row: Category, overlaps: Sequence[OverlapChange]) -> OverlapChange | None:
@@ -414,7 +428,7 @@ def why_exposed(row: Category, one: OverlapChange, words: Vocabulary) -> str:
     if way * by_time >= abs(row.delta_ns) / 2 and 2 * way * _by_count(one) >= abs(by_time):
         return f"because it runs {'more' if way > 0 else 'less'} often ({one.base_count} → {one.new_count} per {words.step})"
     if way * by_time >= abs(row.delta_ns) / 2:
-        return f"because it runs {'longer' if way > 0 else 'shorter'} ({ms(one.base_busy_ns).removesuffix(' ms')} → {ms(one.new_busy_ns)})"
+        return f"because it runs {'longer' if way > 0 else 'shorter'} ({_from_to(one.base_busy_ns, one.new_busy_ns)})"
     return ""
 
 

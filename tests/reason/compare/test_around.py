@@ -401,6 +401,15 @@ def test_exposed_transport_says_which_exchange_and_why(base: Communication, new:
     assert found.overlap[0].lost_ns == (4_000_000 if "less" in words else None if new.backend == "deepep" else 0)
 
 
+def test_the_time_of_all_exchanges_is_not_given_as_that_of_one() -> None:
+    gathers = structs.replace(exchange(9_000_000, 6_000_000), kind="data")
+    base, new = (
+        document(steps, communication=(exchange(20_000_000, own), gathers)) for steps, own in ((BOTH, 4_000_000), (WORSE, 8_000_000))
+    )
+    said = "Exposed communication grew by 4.00 ms (10.0 → 14.0 ms), mostly of the EP all-to-all (4.00 → 8.00 ms), because less of it runs"
+    assert said in run(base, new).outcome.moved
+
+
 def test_a_collective_of_another_algorithm_is_named() -> None:
     names = [f"ncclDevKernel_AllReduce_Sum_bf16_{one}" for one in ("RING_LL", "TREE_LL")]
     base, new = (
