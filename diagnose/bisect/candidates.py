@@ -82,13 +82,14 @@ def items(path: Path) -> Order:
     return Order(entries=tuple(found), how=f"As they stand in {path.name}.")
 
 
-def traces(pattern: str, folder: Path) -> Order:
-    """Traces that a pattern matches (a folder: one capture) by commit in the name, time of capture, date in the name, or name.
+def traces(named: Sequence[str], folder: Path) -> Order:
+    """Traces by their names or patterns (a folder: one capture) by commit in the name, time of capture, date in the name, or name.
 
     Raises InputError, UsageError.
     """
-    found = _matching(pattern, folder)
-    _check([path.name for path in found], pattern)
+    found = [path for one in named for path in _matching(one, folder)]
+    found = sorted({path.resolve(): path for path in found}.values(), key=_natural)
+    _check([path.name for path in found], f"--traces {' '.join(named)}")
     return _ordered(found, folder)
 
 
@@ -135,6 +136,9 @@ def _ordered(found: list[Path], folder: Path) -> Order:
 
 
 def _matching(pattern: str, folder: Path) -> list[Path]:
+    """What a pattern matches, or the file of that very name."""
+    if (folder / pattern).exists():
+        return [folder / pattern]
     anchor = Path(pattern).anchor
     base, relative = (Path(anchor), pattern[len(anchor) :]) if anchor else (folder, pattern)
     named = [path for path in base.glob(relative) if not path.name.startswith(".")]

@@ -17,9 +17,9 @@ from diagnose.commands.options import (
     Group,
     Measuring,
     Output,
+    RunsVerb,
     Share,
     Shown,
-    Verb,
     command_option,
     metric_option,
     option,
@@ -58,8 +58,12 @@ class Search(Group):
         metavar="FILE",
         help="Search a list of artefacts instead of commits: one a line, or LABEL, a tab, ITEM.",
     )
-    traces: str | None = option(
-        "--traces", panel=USUAL, metavar="PATTERN", help="Search traces that are there already, ordered by commit, time or name."
+    traces: tuple[str, ...] = option(
+        "--traces",
+        panel=USUAL,
+        multiple=True,
+        metavar="TRACE|PATTERN...",
+        help="Search traces that are there already, ordered by commit, time or name.",
     )
     from_gate: Path | None = option(
         "--from-gate",
@@ -120,7 +124,7 @@ class Search(Group):
     overrides: tuple[str, ...] = set_option()
 
 
-@click.command(cls=Verb, context_settings={"allow_interspersed_args": False})
+@click.command(cls=RunsVerb, takes_runs=("--traces",), context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 @takes(search=Search, measuring=Measuring, output=output_of("bisection"), shown=Shown)
 def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, output: Output, shown: Shown) -> int:
@@ -140,7 +144,7 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     Exit codes: 0 found, or narrowed down; 3 the ends are alike, or it can't be told; 130 interrupted, go on with --resume.
     """  # noqa: D301 - \\b is click's sign for "do not rewrap"
     measuring.check()
-    if search.items is not None and search.traces is not None:
+    if search.items is not None and search.traces:
         raise _refused("--items and --traces do not go together.", next_step="Give one of them.")
     check_outputs(output, kind="bisection", effect="Nothing was run.")
     check_sections(output, "bisection", shown.sections)
@@ -148,17 +152,20 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     from diagnose.bisect.log import SearchFolder  # noqa: PLC0415
     from diagnose.bisect.model import load_numbers  # noqa: PLC0415
     from diagnose.bisect.trial import TraceOptions  # noqa: PLC0415
+    from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415
+    from diagnose.reason.compare.metrics import check_metric  # noqa: PLC0415
 
     here = Path.cwd()
     base = root_of(here) or here
     tell = (lambda _: None) if output.quiet else say
     state = None if search.state is None else search.state.absolute()  # commands run in other folders than this
-    if search.resume and all(given is None for given in (search.good, search.bad, search.items, search.traces)):
+    if search.resume and not any((search.good, search.bad, search.items, search.traces)):
         experiment, folder = None, SearchFolder(state or session.latest(base))
     else:
+        check_metric(search.metric, load_comparison_rules(measuring.rules), effect="Nothing was run.")
         search, seen = told_by_gate(search, here)
         order, work = _order(search, command, here)
-        read = tuple(Path(entry.item) for entry in order.entries) if search.traces is not None else ()
+        read = tuple(Path(entry.item) for entry in order.entries) if search.traces else ()
         check_outputs(output, inputs=read, kind="bisection", effect="Nothing was run.")
         experiment = _experiment(search, measuring, command, order)
         folder = SearchFolder(state or session.folder_for(experiment, base))
@@ -191,7 +198,7 @@ def told_by_gate(search: Search, here: Path) -> tuple[Search, dict[str, tuple[Li
     """
     if search.from_gate is None:
         return search, {}
-    if search.items is not None or search.traces is not None:
+    if search.items is not None or search.traces:
         raise _refused("--from-gate searches commits.", next_step="Leave out --items and --traces.")
     from diagnose.bisect import git, session  # noqa: PLC0415
     from diagnose.document.comparison import Comparison  # noqa: PLC0415
@@ -233,7 +240,7 @@ def _order(search: Search, command: tuple[str, ...], here: Path) -> tuple[Order,
         if command and not any("{item}" in word for word in command):
             raise UsageError("The command does not say {item}.", effect="It would do the same for every candidate; nothing was run.")
         return candidates.between(candidates.items(search.items), good, bad), here
-    if search.traces is not None:
+    if search.traces:
         if command:
             raise _refused("--traces reads what is there and runs no command.", next_step="Use --items to run one.")
         return candidates.between(candidates.traces(search.traces, here), good, bad), here
@@ -249,7 +256,7 @@ def _experiment(search: Search, measuring: Measuring, command: tuple[str, ...], 
     from diagnose.bisect.log import Experiment  # noqa: PLC0415
 
     return Experiment(
-        mode="items" if search.items is not None else "traces" if search.traces is not None else "commits",
+        mode="items" if search.items is not None else "traces" if search.traces else "commits",
         entries=order.entries,
         metric=search.metric,
         command=command,

@@ -116,6 +116,7 @@ def bisect_step(command: tuple[str, ...], limit: Limit, job: StepJob, measuring:
     from diagnose.bisect.step import Step  # noqa: PLC0415
     from diagnose.bisect.trial import StopRequestedError, TraceOptions  # noqa: PLC0415
     from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415
+    from diagnose.reason.compare.metrics import check_metric  # noqa: PLC0415
     from diagnose.scale.engine import prepare  # noqa: PLC0415
 
     # a wrong job file, rule or pattern shows before anything is run
@@ -128,6 +129,7 @@ def bisect_step(command: tuple[str, ...], limit: Limit, job: StepJob, measuring:
         nsys=measuring.nsys,
     )
     rules = load_comparison_rules(measuring.rules)
+    check_metric(limit.metric, rules, effect=_NOTHING)
     options = TraceOptions(**{**measuring.arguments(job), "config": None if job.config is None else str(job.config)}, notice=say)
     try:
         head = git.commit_of(Path.cwd(), "HEAD")

@@ -25,9 +25,9 @@ from diagnose.commands.options import (
     JobFile,
     Measuring,
     Output,
+    RunsVerb,
     Share,
     Shown,
-    Verb,
     command_option,
     metric_option,
     option,
@@ -49,27 +49,6 @@ if TYPE_CHECKING:
     from diagnose.reason.compare.runs import Named
 
 _refused = partial(UsageError, effect="Nothing was compared.")
-
-
-class RunsCommand(Verb):
-    """A command whose `--base` and `--new` take all operands up to the next option."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """`--base A B --new C` as `--base A --base B --new C`, which click understands."""
-        found: list[str] = []
-        of: str | None = None
-        for place, word in enumerate(args):
-            if word == "--":
-                return super().parse_args(ctx, [*found, *args[place:]])
-            if word.startswith("-") and word != "-":
-                of = word if word in _SIDES and not (place + 1 < len(args) and args[place + 1] in {*_SIDES, "--"}) else None
-                found += [] if of is not None else [word]
-            else:
-                found += [word] if of is None else [of, word]
-        return super().parse_args(ctx, found)
-
-
-_SIDES = ("--base", "--new")
 
 
 class Sides(Store):
@@ -134,7 +113,7 @@ class Question(Group):
     strict: bool = option("--strict", panel=GATE, is_flag=True, help="Exit 4 if data was lost on either side.")
 
 
-@click.command(cls=RunsCommand)
+@click.command(cls=RunsVerb, takes_runs=("--base", "--new"))
 @click.argument("runs", nargs=-1, metavar="[BASE NEW]")
 @takes(asked=Sides, question=Question, measuring=Measuring, output=output_of("comparison"), shown=Shown)
 def compare(runs: tuple[str, ...], asked: Sides, question: Question, measuring: Measuring, output: Output, shown: Shown) -> int:
@@ -154,7 +133,7 @@ def compare(runs: tuple[str, ...], asked: Sides, question: Question, measuring: 
     return _compare(runs, asked, question, measuring, output, shown)
 
 
-@click.command(cls=RunsCommand)
+@click.command(cls=RunsVerb, takes_runs=("--base", "--new"))
 @click.argument("runs", nargs=-1, metavar="[BASE NEW]")
 @takes(asked=Sides, question=Question, measuring=Measuring, output=output_of("comparison"), shown=Shown)
 @click.pass_context
@@ -203,9 +182,12 @@ def _compare(
     from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415
 
     rules = rules or load_comparison_rules(measuring.rules)
+    from diagnose.reason.compare.metrics import check_metric, side_label  # noqa: PLC0415
+
+    if not all(side.saved for side in both):  # a saved one may hold what another version of the program measured
+        check_metric(question.metric, rules)
     first, second = _named(base, new, asked, measuring, output, rules)
     documents = [run.document for run in (*first, *second)]
-    from diagnose.reason.compare.metrics import side_label  # noqa: PLC0415
     from diagnose.reason.compare.runs import Runs, Terms  # noqa: PLC0415
     from diagnose.reason.compare.runs import compare as compared  # noqa: PLC0415
 

@@ -57,9 +57,11 @@ def history(runs: tuple[str, ...], series: Series, job: JobFile, measuring: Meas
     from diagnose.bisect.model import load_numbers  # noqa: PLC0415
     from diagnose.document.diagnosis import Tool  # noqa: PLC0415
     from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415
+    from diagnose.reason.compare.metrics import check_metric  # noqa: PLC0415
     from diagnose.version import __version__  # noqa: PLC0415
 
     rules = load_comparison_rules(measuring.rules)
+    check_metric(series.metric, rules, effect="Nothing was read.")
     name = series.baseline or (Path(runs[0]).name if len(runs) == 1 and Path(runs[0]).is_dir() else "the runs")
     captured, order = _stored(series, rules) if series.baseline is not None else _captured(runs, job, measuring, output)
     first = next((one.document for one in captured if one.document is not None), None)

@@ -51,6 +51,29 @@ class Verb(click.Command):
         write_panels(self.get_params(ctx), ctx, formatter)
 
 
+class RunsVerb(Verb):
+    """A verb of which some options take all operands up to the next option: runs, as a shell makes them of a pattern without quotes."""
+
+    def __init__(self, *arguments: Any, takes_runs: Sequence[str], **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.takes_runs = tuple(takes_runs)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """`--base A B --new C` as `--base A --base B --new C`, which click understands; what follows `--` is as it was."""
+        found: list[str] = []
+        of: str | None = None
+        for place, word in enumerate(args):
+            if word == "--":
+                return super().parse_args(ctx, [*found, *args[place:]])
+            if word.startswith("-") and word != "-":
+                taken = word in self.takes_runs and not (place + 1 < len(args) and args[place + 1] in {*self.takes_runs, "--"})
+                of = word if taken else None
+                found += [] if taken else [word]
+            else:
+                found += [word] if of is None else [of, word]
+        return super().parse_args(ctx, found)
+
+
 def write_panels(params: Sequence[click.Parameter], context: click.Context, formatter: click.HelpFormatter) -> None:
     """The options under the headings of their panels; those of click itself stand with the output's."""
     found: dict[str, list[tuple[str, str]]] = {panel: [] for panel in PANELS}

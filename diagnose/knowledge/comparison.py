@@ -5,13 +5,15 @@ Thresholds with their sources, the settings that make two jobs the same work, wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
 from msgspec import Struct
 
+from diagnose.knowledge.catalogue import FactSpec, Unit
 from diagnose.knowledge.data import Strict, WrongDataError, checked, contents, own_text
+from diagnose.knowledge.rule_files import packaged, parse
 from diagnose.knowledge.settings import JobSettings, load_job_settings
 from diagnose.knowledge.vocabulary import Vocabulary, load_vocabulary
 
@@ -142,17 +144,19 @@ class Limits(Strict, frozen=True, kw_only=True):
 
 
 class ComparisonRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that a comparison is handed: its limits, the settings of job files, and how walls and buckets are called."""
+    """All that a comparison is handed: its limits, the settings of job files, what walls and buckets are called, facts by units."""
 
     limits: Limits
     job: JobSettings
     words: Vocabulary
+    facts: Mapping[str, Unit]
 
 
 def load_comparison_rules(rules: Sequence[Path] = ()) -> ComparisonRules:
     """The program's own; one of the folders `rules` may hold another comparison.yaml. Raises RuleFileError."""
     job = load_job_settings()
-    return ComparisonRules(limits=parse_limits(job, own_text(_FILE, rules)), job=job, words=load_vocabulary())
+    facts = {name: fact.unit for name, fact in parse(packaged("facts.yaml"), dict[str, FactSpec]).items()}
+    return ComparisonRules(limits=parse_limits(job, own_text(_FILE, rules)), job=job, words=load_vocabulary(), facts=facts)
 
 
 def parse_limits(job: JobSettings, data: bytes | None = None) -> Limits:

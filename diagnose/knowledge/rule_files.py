@@ -43,6 +43,12 @@ class Placed(NamedTuple, Generic[T]):
     entry: T
 
 
+def packaged(label: str) -> RuleFile:
+    """One of the files that come with the program."""
+    file = files("trace_rules") / label
+    return RuleFile(label=label, data=file.read_bytes(), file=file)
+
+
 def packaged_rule_files() -> tuple[RuleFile, ...]:
     """All rule files that come with the program, by label."""
     return tuple(sorted(_below(files("trace_rules"), ""), key=lambda source: source.label))

@@ -117,10 +117,12 @@ def test_traces_are_ordered_by_their_time_of_capture_or_by_name_where_one_has_no
 ) -> None:
     for name, later in hours.items():
         at(traces / "demo.sqlite", tmp_path / f"{name}.sqlite", later)
-    found = candidates.traces("*.sqlite", tmp_path)
+    found = candidates.traces(["*.sqlite"], tmp_path)
     assert [entry.label for entry in found.entries] == [f"{name}.sqlite" for name in order]
     assert how in found.how
-    assert candidates.traces(str(tmp_path / "*.sqlite"), Path("/")).entries == found.entries
+    assert candidates.traces([str(tmp_path / "*.sqlite")], Path("/")).entries == found.entries
+    expanded = sorted(str(path) for path in tmp_path.glob("*.sqlite"))  # as a shell makes it of a pattern without quotes
+    assert candidates.traces([*expanded, "*.sqlite"], tmp_path).entries == found.entries
 
 
 def test_a_damaged_trace_does_not_put_the_others_out_of_their_order(traces: Path, tmp_path: Path) -> None:
@@ -128,7 +130,7 @@ def test_a_damaged_trace_does_not_put_the_others_out_of_their_order(traces: Path
         at(traces / "demo.sqlite", tmp_path / f"{name}.sqlite", hours)
     (tmp_path / "d.sqlite").write_bytes((traces / "demo.sqlite").read_bytes()[:20_000])
     (tmp_path / "e.sqlite").touch()
-    for order in (candidates.traces("*.sqlite", tmp_path), candidates.runs([str(tmp_path)], tmp_path)):
+    for order in (candidates.traces(["*.sqlite"], tmp_path), candidates.runs([str(tmp_path)], tmp_path)):
         assert [entry.label for entry in order.entries] == ["c.sqlite", "b.sqlite", "a.sqlite"]
         assert order.how == "By the time of capture that each trace records. Left out, as they can't be read: d.sqlite, e.sqlite."
 
@@ -137,7 +139,7 @@ def test_a_damaged_trace_keeps_its_place_where_the_names_are_in_order_of_time(tr
     for name, hours in (("night-1", 0), ("night-10", 2)):
         at(traces / "demo.sqlite", tmp_path / f"{name}.sqlite", hours)
     (tmp_path / "night-2.sqlite").write_bytes((traces / "demo.sqlite").read_bytes()[:20_000])
-    order = candidates.traces("*.sqlite", tmp_path)
+    order = candidates.traces(["*.sqlite"], tmp_path)
     assert [entry.label for entry in order.entries] == ["night-1.sqlite", "night-2.sqlite", "night-10.sqlite"]
 
 
@@ -145,11 +147,11 @@ def test_traces_that_tell_one_time_are_ordered_by_the_dates_in_their_names(trace
     """Copies, and captures of a machine whose clock was set back, tell times that order nothing."""
     for name in ("x-2026-10-09_run", "y-2026-10-07", "a-20261008"):
         at(traces / "demo.sqlite", tmp_path / f"{name}.sqlite", 0)
-    order = candidates.traces("*.sqlite", tmp_path)
+    order = candidates.traces(["*.sqlite"], tmp_path)
     assert [entry.label[:1] for entry in order.entries] == ["y", "a", "x"]
     assert order.how == "By the date in the names, because several record the same time of capture."
     at(traces / "demo.sqlite", tmp_path / "b-20261008.sqlite", 0)
-    assert candidates.traces("*.sqlite", tmp_path).how == "By name, because several record the same time of capture."
+    assert candidates.traces(["*.sqlite"], tmp_path).how == "By name, because several record the same time of capture."
 
 
 def test_traces_that_name_commits_are_ordered_by_them(traces: Path, tmp_path: Path) -> None:
@@ -158,11 +160,11 @@ def test_traces_that_name_commits_are_ordered_by_them(traces: Path, tmp_path: Pa
     (folder / "nightly").mkdir()
     for number, hours in ((4, 0), (1, 3), (6, 1)):
         at(traces / "demo.sqlite", folder / "nightly" / f"20260101-{commits[number][:10]}.sqlite", hours)
-    order = candidates.traces("nightly/*.sqlite", folder)
+    order = candidates.traces(["nightly/*.sqlite"], folder)
     assert [entry.subject.split()[0] for entry in order.entries] == [commits[number][:12] for number in (1, 4, 6)]
     assert "commit" in order.how
     at(traces / "demo.sqlite", folder / "nightly" / "other.sqlite", 9)
-    assert "time" in candidates.traces("nightly/*.sqlite", folder).how
+    assert "time" in candidates.traces(["nightly/*.sqlite"], folder).how
 
 
 def test_a_folder_of_ranks_is_one_candidate_and_exports_are_not_counted_twice(traces: Path, tmp_path: Path) -> None:
@@ -170,12 +172,12 @@ def test_a_folder_of_ranks_is_one_candidate_and_exports_are_not_counted_twice(tr
         (tmp_path / name).mkdir()
         at(traces / "demo.sqlite", tmp_path / name / "rank0.sqlite", hours)
         at(traces / "demo.sqlite", tmp_path / name / "rank1.sqlite", hours)
-    assert [entry.label for entry in candidates.traces("n*", tmp_path).entries] == ["n1", "n2"]
+    assert [entry.label for entry in candidates.traces(["n*"], tmp_path).entries] == ["n1", "n2"]
     for name, hours in (("x", 1), ("y", 0)):
         (tmp_path / f"{name}.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report" + b"\0" * 64)
         at(traces / "demo.sqlite", tmp_path / f"{name}.sqlite", hours)
-    assert [entry.label for entry in candidates.traces("[xy].*", tmp_path).entries] == ["y.sqlite", "x.sqlite"]
+    assert [entry.label for entry in candidates.traces(["[xy].*"], tmp_path).entries] == ["y.sqlite", "x.sqlite"]
     with pytest.raises(InputError, match="No file matches"):
-        candidates.traces("nothing*", tmp_path)
+        candidates.traces(["nothing*"], tmp_path)
     with pytest.raises(UsageError, match="gives 1"):
-        candidates.traces("x.sqlite", tmp_path)
+        candidates.traces(["x.sqlite"], tmp_path)

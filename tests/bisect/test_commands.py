@@ -598,6 +598,8 @@ def test_saved_diagnoses_and_traces_stand_side_by_side(nightly: Path, capsys: py
     (("--items", "nothing.txt"), "can't be read"),
     (("--traces", "*.nothing"), "No file matches"),
     (("--traces", "*.py", "--", "true"), "runs no command"),
+    (("--traces", "a.py", "b.py", "--", "true"), "runs no command"),
+    (("--traces", "*.py", "--metric", "nonsense"), "no metric 'nonsense'. Nothing was run."),
     (("--traces", "[jn]o*", "-o", "job.json", "--force"), "job.json is an input"),
     (("--good", "main~3", "--bad", "main", "-o", "x.sarif", "--", "true"), "does not name a format"),
     (("--good", "main~3", "--bad", "main", "-o", "notes.txt", "--", "true"), "exists"),

@@ -122,6 +122,20 @@ def test_the_command_of_a_script_is_chosen_for_both_sides_or_for_each(pipeline: 
         assert [options["command"] for _, options in pipeline.calls] == commands
 
 
+def test_a_metric_that_there_is_not_is_refused_before_anything_is_measured(
+    pipeline: StandIn, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["compare", "fast.sqlite", "slow.sqlite"], ["gate", "--baseline", "main", "slow.sqlite"], ["history", "fast.sqlite"]):
+        for metric, said in (
+            ("exposed_all_to_all", "There is no metric 'exposed_all_to_all'."),
+            ("bucket:nix", "There is no bucket 'nix'."),
+            ("gpu_name", "gpu_name is no number."),
+        ):
+            assert main([*words, "--metric", metric]) == 2
+            assert said in capsys.readouterr().err
+    assert pipeline.calls == []
+
+
 def test_what_is_given_twice_is_measured_once(pipeline: StandIn, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "fast.sqlite", "./fast.sqlite", "--config", "job.yaml"]) == 0
     assert len(pipeline.calls) == 1

@@ -31,6 +31,7 @@ NO_STEPS = "capture"  # the anchor of a document that was not cut into steps
 _ENDS_WITH_LAST = ("range ", "step range ", "optimizer kernels")  # anchors whose last step ends with its last operation
 _ENOUGH = 3  # steps from which on the last one is left out where it is short
 _AGAIN = "Diagnose the trace again with this version of the program."
+_NOTHING = "Nothing was compared."
 _IDLE = "idle"
 CATEGORIES = ("transport", "packing", "copy", "launch_starved", "host_sync", "dependency_stalled", _IDLE)
 _Step = TypeVar("_Step", StepBudget, StepSplit)
@@ -75,6 +76,28 @@ def side_label(labels: Sequence[str]) -> str:
     return labels[0] if len(labels) == 1 else f"{labels[0]} and {len(labels) - 1} more"
 
 
+def check_metric(metric: str, rules: ComparisonRules, *, effect: str = _NOTHING) -> None:
+    """Refuse a metric that there is not, before anything is measured for it; whether a document holds it, that alone tells.
+
+    Raises MetricError.
+    """
+    buckets = rules.words.buckets
+    if metric in {STEP_TIME, KERNELS, *CATEGORIES} or _blocked_for(metric, buckets):
+        return
+    prefix = next((one for one in (COMPUTE, BUCKET) if metric.startswith(one)), None)
+    if prefix is not None:
+        _check_bucket(metric, prefix, buckets, effect)
+    elif metric not in rules.facts:
+        raise _unknown(metric, rules.facts, effect)
+    elif rules.facts[metric] in ("text", "bool"):
+        raise _no_number(metric, effect)
+
+
+def _blocked_for(metric: str, buckets: Buckets) -> bool:
+    """Whether it asks for the time that compute waits for a bucket."""
+    return metric.startswith((BLOCKING, "blocking_")) and metric.removeprefix("blocking").lstrip(":_") in buckets
+
+
 def samples(document: Diagnosis, metric: str, place: tuple[int, int] | None = None, *, rules: ComparisonRules) -> Samples:
     """The samples of `metric` on the device at `place` (rank, device), by default the one that the verdict speaks of.
 
@@ -91,7 +114,7 @@ def _samples(document: Diagnosis, metric: str, where: tuple[int, int], buckets: 
         return _category(document, metric, where, buckets)
     if metric.startswith(BUCKET):
         return _bucket(document, metric, where, buckets)
-    if metric.startswith((BLOCKING, "blocking_")) and metric.removeprefix("blocking").lstrip(":_") in buckets:
+    if _blocked_for(metric, buckets):
         return _blocking(document, metric, where)
     if metric == KERNELS:
         return _kernels(document, where)
@@ -216,23 +239,15 @@ def _kernels(document: Diagnosis, place: tuple[int, int]) -> Samples:
 def _fact(document: Diagnosis, metric: str, place: tuple[int, int]) -> Samples:
     """A fact; where the budget of each step holds the same figure, one value per step."""
     if metric not in document.facts:
-        raise MetricError(
-            f"There is no metric {metric!r}.",
-            effect="Nothing was compared.",
-            next_step=(
-                f"Use {STEP_TIME}, {KERNELS}, {_shown(CATEGORIES)}, {COMPUTE}BUCKET, {BUCKET}BUCKET, {BLOCKING}BUCKET, or a fact "
-                f"(`diagnose explain facts`){_near(document, metric)}."
-            ),
-        )
+        told = [name for name, fact in document.facts.items() if isinstance(fact.value, int | float)]
+        raise _unknown(metric, told, _NOTHING)
     fact = document.facts[metric]
     if fact.value is None:
         raise _unmeasured(
             metric, "does not hold it (not measured)", f"`diagnose explain {metric}` says what it needs. {STEP_TIME} is always there."
         )
     if isinstance(fact.value, bool | str):
-        raise MetricError(
-            f"{metric} is no number.", effect="Nothing was compared.", next_step=f"Use {STEP_TIME}, a category, or a fact that is a number."
-        )
+        raise _no_number(metric, _NOTHING)
     if metric in StepBudget.__struct_fields__:
         return _per_step(document, metric, [float(getattr(step, metric)) for step in steps_of(document, place)], place)
     if place != place_of(document):
@@ -242,22 +257,36 @@ def _fact(document: Diagnosis, metric: str, place: tuple[int, int]) -> Samples:
     return _single(metric, fact.value, fact.unit)
 
 
-def _check_bucket(metric: str, prefix: str, buckets: Buckets) -> None:
+def _unknown(metric: str, facts: Iterable[str], effect: str) -> MetricError:
+    """`facts`: those that may be meant."""
+    return MetricError(
+        f"There is no metric {metric!r}.",
+        effect=effect,
+        next_step=(
+            f"Use {STEP_TIME}, {KERNELS}, {_shown(CATEGORIES)}, {COMPUTE}BUCKET, {BUCKET}BUCKET, {BLOCKING}BUCKET, or a fact "
+            f"(`diagnose explain facts`){_near(facts, metric)}."
+        ),
+    )
+
+
+def _no_number(metric: str, effect: str) -> MetricError:
+    return MetricError(f"{metric} is no number.", effect=effect, next_step=f"Use {STEP_TIME}, a category, or a fact that is a number.")
+
+
+def _check_bucket(metric: str, prefix: str, buckets: Buckets, effect: str = _NOTHING) -> None:
     name = metric.removeprefix(prefix)
     if name not in buckets:
-        raise MetricError(
-            f"There is no bucket {name!r}.", effect="Nothing was compared.", next_step=f"Use {prefix} with one of {_shown(buckets)}."
-        )
+        raise MetricError(f"There is no bucket {name!r}.", effect=effect, next_step=f"Use {prefix} with one of {_shown(buckets)}.")
 
 
 def _unmeasured(metric: str, why: str, next_step: str) -> UnmeasuredError:
-    return UnmeasuredError(f"The document {why}, so {metric} is not known.", effect="Nothing was compared.", next_step=next_step)
+    return UnmeasuredError(f"The document {why}, so {metric} is not known.", effect=_NOTHING, next_step=next_step)
 
 
-def _near(document: Diagnosis, metric: str) -> str:
-    """Facts whose names share a word of some length with what was asked for."""
+def _near(facts: Iterable[str], metric: str) -> str:
+    """Those whose names share a word of some length with what was asked for."""
     words = [word for word in metric.replace(":", "_").split("_") if len(word) > 3]
-    near = [name for name, fact in document.facts.items() if any(word in name for word in words) and isinstance(fact.value, int | float)]
+    near = [name for name in facts if any(word in name for word in words)]
     return f", for example {_shown(near[:5])}" if near else ""
 
 
