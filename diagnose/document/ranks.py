@@ -113,8 +113,9 @@ class MatchedExchange(Struct, frozen=True, kw_only=True):
 
     `ranks`: the captured members; `size`: how many members there are, where known. An instance's transfer is the shortest participant's
     duration, the rest of each duration is wait; `transfer_ns` is their sum per step (of the member in the middle), `wait_ns` the mean over
-    members. `matched` and `unmatched` count instances in the whole capture. Bandwidths are in GB/s, from the sizes of instances and the
-    transfer time; None where sizes are not recorded or not all members were captured.
+    members. `stalled_ns`: of the transfer what compute was stalled on, likewise per step of the member in the middle. `matched`
+    and `unmatched` count instances in the whole capture. Bandwidths are in GB/s, from the sizes of instances and the transfer time; None
+    where sizes are not recorded or not all members were captured.
     """
 
     kind: CommKind
@@ -128,6 +129,7 @@ class MatchedExchange(Struct, frozen=True, kw_only=True):
     transfer_ns: int
     wait_ns: int
     waits: tuple[RankWait, ...]
+    stalled_ns: int | None = None
     algorithm_gb_s: float | None = None
     bus_gb_s: float | None = None
     link_gb_s: float | None = None  # NVLink's, one way, between ranks of one domain

@@ -66,6 +66,7 @@ def exchange(
     *,
     kind: CommKind = "expert",
     transfer: int = 10_000_000,
+    stalled: int | None = None,
     wait: int = 4_000_000,
     matched: int = 400,
     unmatched: int = 0,
@@ -73,7 +74,7 @@ def exchange(
     size: int | None = 0,
 ) -> MatchedExchange:
     """Exchanges of one group, a hundred per step; every member waits the same, and all members are captured unless `size` says more
-    (None: not known).
+    (None: not known). Compute is `stalled` on the whole transfer if not given.
     """
     return MatchedExchange(
         kind=kind,
@@ -85,6 +86,7 @@ def exchange(
         matched=matched,
         unmatched=unmatched,
         transfer_ns=transfer,
+        stalled_ns=transfer if stalled is None else stalled,
         wait_ns=wait,
         waits=tuple(RankWait(rank=rank, wait_ns=wait, last_share=1 / len(members)) for rank in members),
         algorithm_gb_s=pace,

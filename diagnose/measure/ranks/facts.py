@@ -19,22 +19,36 @@ from diagnose.model.vocabulary import FactValue
 
 
 class SlowLink(Struct, frozen=True, kw_only=True):
-    """The group, what it exchanges, and what its transfers take longer than its likes': ns per step, and as a share of the likes' time."""
+    """The group, what it exchanges, and what its transfers take longer than its likes': ns per step, and as a share of the likes' time.
+
+    `stalled_ns`: how much longer compute is stalled on them, ns per step; None where that is not known of all groups.
+    """
 
     ranks: tuple[int, ...]
     exchange: str
     excess_ns: int
     share: float
+    stalled_ns: int | None
+
+    @property
+    def costs_ns(self) -> int:
+        """What it costs at most, ns per step."""
+        return self.excess_ns if self.stalled_ns is None else self.stalled_ns
 
 
 class _Group(Struct, frozen=True, kw_only=True):
-    """Exchanges of one kind in one group. `transfer_ns` per step, `duration_ns` of one exchange, `pace` in GB/s where it is known."""
+    """Exchanges of one kind in one group. `transfer_ns` per step, `duration_ns` of one exchange, `pace` in GB/s where it is known.
+
+    `stalled_ns`: of one exchange's transfer what compute is stalled on; None where that is not known. `number`: exchanges per step.
+    """
 
     ranks: tuple[int, ...]
     exchange: str
     transfer_ns: int
     duration_ns: float
     pace: float | None
+    stalled_ns: float | None
+    number: float
 
 
 def slow_link(ranks: Ranks) -> SlowLink | None:
@@ -53,7 +67,7 @@ def slow_link(ranks: Ranks) -> SlowLink | None:
         if whole and one.matched and one.transfer_ns > 0:
             families[_likeness(one, survey)].append(one)
     found = [slow for family in families.values() for slow in _against_likes(_groups(family, survey))]
-    return max(found, key=lambda one: (one.excess_ns, [-rank for rank in one.ranks]), default=None)
+    return max(found, key=lambda one: (one.costs_ns, one.excess_ns, [-rank for rank in one.ranks]), default=None)
 
 
 def _likeness(one: MatchedExchange, survey: Mapping[int, RankSurvey]) -> tuple[object, ...]:
@@ -74,13 +88,17 @@ def _groups(family: Sequence[MatchedExchange], survey: Mapping[int, RankSurvey])
     for ranks, own in sorted(by_ranks.items()):
         transfer = sum(one.transfer_ns for one in own)
         steps = min((len(survey[rank].steps) for rank in ranks if rank in survey), default=1)  # the count is of the whole capture
+        stalled = [one.stalled_ns for one in own if one.stalled_ns is not None]
+        number = sum(one.matched for one in own) / max(steps, 1)
         found.append(
             _Group(
                 ranks=ranks,
                 exchange=f"{own[0].kind} {own[0].backend} {own[0].operation}",
                 transfer_ns=transfer,
-                duration_ns=transfer * max(steps, 1) / sum(one.matched for one in own),
+                duration_ns=transfer / number,
                 pace=own[0].algorithm_gb_s if len(own) == 1 else None,
+                stalled_ns=sum(stalled) / number if len(stalled) == len(own) else None,
+                number=number,
             )
         )
     return found
@@ -99,8 +117,24 @@ def _against_likes(groups: Sequence[_Group]) -> list[SlowLink]:
         else:
             ratio = one.duration_ns / median(like.duration_ns for like in likes)
         ratio = max(ratio, 1.0)
-        found.append(SlowLink(ranks=one.ranks, exchange=one.exchange, excess_ns=round(one.transfer_ns * (1 - 1 / ratio)), share=ratio - 1))
+        excess = round(one.transfer_ns * (1 - 1 / ratio))
+        found.append(
+            SlowLink(
+                ranks=one.ranks, exchange=one.exchange, excess_ns=excess, share=ratio - 1, stalled_ns=_stalled_longer(one, likes, excess)
+            )
+        )
     return found
+
+
+def _stalled_longer(one: _Group, likes: Sequence[_Group], excess: int) -> int | None:
+    """How much longer a group's compute is stalled on transfers than its likes' (median), ns per step, at most their `excess`.
+
+    Behind compute transfers may take longer at no cost: where the likes' are hidden in part, that part of a slower one is hidden, too.
+    """
+    usual = [like.stalled_ns for like in likes if like.stalled_ns is not None]
+    if one.stalled_ns is None or len(usual) < len(likes):
+        return None
+    return min(excess, max(0, round((one.stalled_ns - median(usual)) * one.number)))
 
 
 _LISTED = 8  # ranks that a text names before it counts the rest
@@ -397,6 +431,7 @@ def _link(ranks: Ranks | None) -> dict[str, FactValue]:
     return {
         "slow_link_ns": found.excess_ns if found else None,
         "slow_link_share": found.share if found else None,
+        "slow_link_stalled_ns": found.stalled_ns if found else None,
         "slow_link_exchange": named.exchange if named else None,
         "slow_link_ranks": rank_list(named.ranks) if named else None,
     }

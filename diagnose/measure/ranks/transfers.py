@@ -55,9 +55,12 @@ class Transfers(Struct, frozen=True, kw_only=True, dict=True):
 
     def of_steps(self, place: int) -> list[tuple[int, int]]:
         """Transfer and wait of one member in each of its steps, those aside that other captures do not cover."""
+        return [self.sums.get((place, step), (0, 0)) for step in self.shared_steps(place)]
+
+    def shared_steps(self, place: int) -> list[int]:
+        """Those steps of a member that other captures cover too; all of them where none is."""
         steps = [step.index for step in self.group.parts[place].member.steps if step.index is not None]
-        shared = [step for step in steps if _shared(self.covered.get((place, step), (0, 0)))]
-        return [self.sums.get((place, step), (0, 0)) for step in shared or steps]
+        return [step for step in steps if _shared(self.covered.get((place, step), (0, 0)))] or steps
 
 
 def split_exchanges(group: Matched, ahead: Sequence[int] | None = None) -> Transfers:
@@ -136,6 +139,7 @@ def record(found: Transfers) -> MatchedExchange:
     middle = [medians(found, place) for place in range(len(group.parts))]
     noticed = sum(found.lasts.values())
     algorithm, bus, note = _bandwidth(found)
+    moving = stalling([found])
     return MatchedExchange(
         kind=kind,
         backend=group.backend,
@@ -155,6 +159,7 @@ def record(found: Transfers) -> MatchedExchange:
             )
             for place, part in enumerate(group.parts)
         ),
+        stalled_ns=median_low(_stalled(found, place, moving) for place in range(len(group.parts))),
         algorithm_gb_s=algorithm,
         bus_gb_s=bus,
         note=note,
@@ -165,6 +170,12 @@ def medians(found: Transfers, place: int) -> tuple[int, int]:
     """Transfer and wait per step of one member."""
     steps = found.of_steps(place)
     return integer_median(transfer for transfer, _ in steps), integer_median(wait for _, wait in steps)
+
+
+def _stalled(found: Transfers, place: int, moving: Mapping[tuple[int, int], int]) -> int:
+    """Of one member's transfer what its compute was stalled on, ns per step; `moving`: by (member's place, step)."""
+    member = found.group.parts[place].member.place
+    return integer_median(moving.get((member, step), 0) for step in found.shared_steps(place))
 
 
 def _bandwidth(found: Transfers) -> tuple[float | None, float | None, str]:

@@ -58,7 +58,7 @@ def test_even_ranks() -> None:
         "straggler_saves_ns": 0, "straggler_saves_share": 0.0, "rotating_wait_ns": 0, "rotating_wait_share": 0.0, "rotating_saves_ns": 0,
         "start_skew_ns": 0, "start_skew_ranks": 0, "ranks_missing": 0, "ranks_duplicate": 0,
         "ranks_uneven_steps": 0, "ranks_failed": 0, "clocks_aligned": True, "clock_residual_ns": 5_000, "slow_link_ns": 0,
-        "slow_link_share": 0.0,
+        "slow_link_share": 0.0, "slow_link_stalled_ns": 0,
     }  # fmt: skip
 
 
@@ -328,6 +328,29 @@ LINKS: dict[str, tuple[Ranks, tuple[int | None, float | None, str | None]]] = {
 @for_each("found, expected", *LINKS.values())
 def test_a_slow_link(found: Ranks, expected: tuple[int | None, float | None, str | None]) -> None:
     assert tuple(given(found, *LINK).values()) == expected
+
+
+HIDDEN = exchange((0, 1), stalled=4_000_000), exchange((4, 5), stalled=6_000_000)
+STALLED: dict[str, tuple[Ranks, tuple[int | None, int | None, str | None]]] = {
+    "as much is hidden of a slow one": (groups(*HIDDEN, exchange((2, 3), transfer=20_000_000, stalled=15_000_000)), (10_000_000, 10_000_000, "2, 3")),
+    "the likes' are hidden, and most of the slow one's": (
+        groups(exchange((0, 1), stalled=0), exchange((2, 3), transfer=20_000_000, stalled=3_000_000), exchange((4, 5), stalled=0)),
+        (10_000_000, 3_000_000, "2, 3")),
+    "hidden, it costs nothing": (groups(*HIDDEN, exchange((2, 3), transfer=20_000_000, stalled=4_000_000)), (10_000_000, 0, "2, 3")),
+    "at most what they take longer": (groups(*HIDDEN, exchange((2, 3), transfer=12_000_000, stalled=12_000_000)), (2_000_000, 2_000_000, "2, 3")),
+    # Of half the exchanges half is stalled: as much of one as of its likes', and half as much again.
+    "by one exchange": (groups(*SAME, exchange((2, 3), transfer=10_000_000, stalled=7_500_000, matched=200)), (5_000_000, 2_500_000, "2, 3")),
+    "the group speaks that compute is stalled on most": (
+        groups(*SAME, exchange((2, 3), transfer=20_000_000, stalled=10_000_000),
+               *(exchange(members, kind="data") for members in ((0, 1), (2, 3))), exchange((4, 5), kind="data", transfer=14_000_000)),
+        (4_000_000, 4_000_000, "4, 5")),
+    "not recorded": (groups(*SAME, structs.replace(SLOW, stalled_ns=None)), (10_000_000, None, "2, 3")),
+}  # fmt: skip
+
+
+@for_each("found, expected", *STALLED.values())
+def test_a_slow_link_costs_what_compute_is_stalled_on_it_longer(found: Ranks, expected: tuple[int | None, int | None, str | None]) -> None:
+    assert tuple(given(found, "slow_link_ns", "slow_link_stalled_ns", "slow_link_ranks").values()) == expected
 
 
 @pytest.mark.parametrize(("world", "share"), [(6, 1.0), (8, None), (None, None)])
