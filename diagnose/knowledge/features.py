@@ -32,6 +32,7 @@ class _Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     fused_permutation: Feature
     row_padding: Feature
     unfused_update: Feature
+    unfused_loss: Feature
     fused_exchange: Feature
     lost_events: Feature
     out_of_memory: Feature

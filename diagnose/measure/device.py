@@ -343,9 +343,10 @@ def _stream_waits(trace: Trace, one: DeviceWork, hosts: HostRules) -> StreamWait
 def _recorded(trace: Trace, one: DeviceWork, swept: Sweep, hosts: HostRules) -> Recorded:
     """What the trace tells of a device, and what it lacks."""
     work, host = one.operations, swept.host
+    stepped = swept.inside.unique("op")  # what the capture began in the middle of says nothing about its steps
     return Recorded(
-        operations=work.height,
-        launched=work.height - work["issued"].null_count(),
+        operations=stepped.height,
+        launched=stepped.height - stepped["issued"].null_count(),
         resolved_wait_rate=swept.waits.resolved_rate,
         calls=host.has_calls,
         gc_ranges=host.has_gc_ranges,

@@ -24,7 +24,7 @@ from diagnose.model.environment import EnvironmentItem
 from diagnose.model.intervals import earliest, latest, merge, overlaps
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import Provenance, Trace
-from diagnose.model.vocabulary import COMM_KINDS, DENSE_GEMM, DISPATCH, EXPERT_GEMM, OPTIMIZER, ROUTER, CommKind, FactValue, Status
+from diagnose.model.vocabulary import COMM_KINDS, DENSE_GEMM, DISPATCH, EXPERT_GEMM, LOSS, OPTIMIZER, ROUTER, CommKind, FactValue, Status
 
 SHOWN_NAME = 80  # characters of a kernel's name in a sentence
 _OVERLAPPED: tuple[tuple[CommKind, str], ...] = (("expert", "expert_exchange"), ("data", "data_parallel"), ("tensor", "tensor_parallel"))
@@ -44,6 +44,7 @@ def feature_facts(one: DeviceMeasure, communication: Sequence[Communication], fe
         "padding_kernels_per_step": _kernels_of(one, features["row_padding"], DISPATCH),
         "unfused_update_kernels_per_step": _kernels_of(one, features["unfused_update"], OPTIMIZER),
         "unfused_update_share": _share_of(one, features["unfused_update"], OPTIMIZER),
+        "unfused_loss_kernels_per_step": _kernels_of(one, features["unfused_loss"], LOSS),
         "fused_exchange_kernels_per_step": _kernels_of(one, features["fused_exchange"], EXPERT_GEMM),
         "permutation_kernels_per_step": _per_step(one, one.usage.names.filter(packing)),  # fused or not
     }

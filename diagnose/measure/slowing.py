@@ -1,7 +1,9 @@
 """Whether compute gets slower while the capture runs, all kernels alike: a clock that falls (power, heat), or somebody else on the GPU.
 
 Kernels of one name, grid and block do the same work in every step. Where nearly all of them take longer in the last third of the steps
-than in the first, or in single steps, the GPU itself became slower; where some do, their work grew.
+than in the first, or in single steps, the GPU itself became slower; where some do, their work grew. Persistent kernels keep their grid
+whatever they are given, so their work is held against that of kernels which launch as many blocks as their input asks for: where those
+launch more in the slow steps, the steps hold more work, as with sequences of another length.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ import polars as pl
 
 LEAST_STEPS = 6  # two to each third; with fewer a single slow step looks like a trend. All numbers here are this project's choice
 LEAST_SLOWING = 1.04  # of a kernel's length: below it is scatter
+LEAST_LONGER = 1 + (LEAST_SLOWING - 1) / 2  # times as long, or as many blocks, from which a kernel counts among those that follow
 LEAST_PACED = 3  # with fewer steps it is not known which are the slow ones
 ALIKE = 0.75  # share of compute that must have become slower: memory-bound kernels follow the clock less
 KNOWN = 0.5  # share of compute of even work whose shapes run in every third: else the steps do other work
+LEAST_GROWN = 0.1  # share of even work launched in more blocks than in other steps: activations and casts of experts alone are less
 LEAST_EVEN = 0.1  # share of all compute that these shapes are: what experts do tells nothing of the GPU, and may be most
 _SHAPE = ["name_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 
@@ -41,6 +45,19 @@ def _tells(work: int, compute: pl.DataFrame) -> bool:
     return work > 0 and work >= KNOWN * even and work >= LEAST_EVEN * every
 
 
+def _grown(steady: pl.DataFrame, part: str) -> set[int]:
+    """The parts of the capture (values of the column `part`) whose kernels hold more work than the same kernels in the others.
+
+    Told by the blocks of a launch; `steady`: compute of even work, with `part`. Without grids: none.
+    """
+    sizes = steady.with_columns((pl.col("grid_x") * pl.col("grid_y") * pl.col("grid_z")).alias("blocks")).drop_nulls("blocks")
+    launched = sizes.group_by(part, "name_id").agg(pl.col("blocks").mean(), pl.col("ns").sum())
+    usual = pl.col("blocks").quantile(0.25, "lower").over("name_id")
+    grown = pl.col("ns").filter(pl.col("blocks") >= LEAST_LONGER * usual).sum()
+    shares = launched.with_columns(usual.alias("usual")).group_by(part).agg(grown >= LEAST_GROWN * pl.col("ns").sum())
+    return set(shares.filter("ns")[part])
+
+
 def slowing(compute: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """index, slowed_ns: what the compute of each step takes longer than in the first third of the steps; 0 where it does not get slower.
 
@@ -52,6 +69,8 @@ def slowing(compute: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         return nothing
     place = pl.int_range(len(steps), eager=True) * 3 // len(steps)
     steady = compute.filter(~pl.col("uneven")).join(pl.DataFrame({"index": steps, "third": place}), on="index")
+    if 2 in _grown(steady, "third"):
+        return nothing
     usual = (
         steady.group_by(_SHAPE)
         .agg(
@@ -81,20 +100,40 @@ def slowing(compute: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 def paces(compute: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """index, pace: how many times as long as in faster steps nearly all kernels take in a step; 1 where they do not, null: not told.
 
-    slow_steps_ns: what the compute of the step takes longer by that. Arguments as for `slowing`.
+    slow_steps_ns: what the compute of the step takes longer by that. Arguments as for `slowing`. Nothing is told where a slow step holds
+    more work than the others.
     """
-    steady = compute.filter(~pl.col("uneven")).group_by("index", *_SHAPE).agg(pl.col("ns").median().alias("median"), pl.col("ns").sum())
+    even = compute.filter(~pl.col("uneven"))
+    steady = even.group_by("index", *_SHAPE).agg(pl.col("ns").median().alias("median"), pl.col("ns").sum())
     usual = pl.col("median").quantile(0.25, "lower").over(_SHAPE)
     told = (
         steady.filter(pl.len().over(_SHAPE) == windows.height)
         .with_columns((pl.col("median") / usual).alias("ratio"))
         .sort("ratio", *_SHAPE)
     )
+    nothing = windows.select("index", pl.lit(None, dtype=pl.Float64).alias("pace"), pl.lit(None, dtype=pl.Int64).alias("slow_steps_ns"))
     if windows.height < LEAST_PACED or not _tells(int(told["ns"].sum()), compute):
-        return windows.select("index", pl.lit(None, dtype=pl.Float64).alias("pace"), pl.lit(None, dtype=pl.Int64).alias("slow_steps_ns"))
+        return nothing
     middle = pl.col("ratio").filter(pl.col("ns").cum_sum() * 2 >= pl.col("ns").sum()).first()
-    slower = pl.col("ns").filter(pl.col("ratio") >= 1 + (LEAST_SLOWING - 1) / 2).sum() >= ALIKE * pl.col("ns").sum()
+    slower = pl.col("ns").filter(pl.col("ratio") >= LEAST_LONGER).sum() >= ALIKE * pl.col("ns").sum()
     by_step = told.group_by("index").agg(pl.when(slower & (middle >= LEAST_SLOWING)).then(middle).otherwise(1.0).alias("pace"))
+    slow = set(by_step.filter(pl.col("pace") > 1)["index"])
+    if slow & _grown(even, "index"):
+        return nothing
+    seen = by_step.with_columns(pl.when(pl.col("index").is_in(_launch_by_launch(even, slow))).then("pace").otherwise(1.0).alias("pace"))
     every = compute.group_by("index").agg(pl.col("ns").sum().alias("all"))
     longer = (pl.col("all") * (1 - 1 / pl.col("pace"))).round().cast(pl.Int64).alias("slow_steps_ns")
-    return windows.select("index").join(by_step, on="index", how="left").join(every, on="index", how="left").select("index", "pace", longer)
+    return windows.select("index").join(seen, on="index", how="left").join(every, on="index", how="left").select("index", "pace", longer)
+
+
+def _launch_by_launch(even: pl.DataFrame, slow: set[int]) -> list[int]:
+    """Those of the `slow` steps in which nearly every launch takes longer than the same launch of the other steps.
+
+    Under a slow clock all do. The medians of a few long kernels also differ by chance, and then many of their launches are no longer.
+    """
+    each = even.with_columns(pl.int_range(pl.len()).over("index", *_SHAPE).alias("place"))
+    is_slow = pl.col("index").is_in(list(slow))
+    usual = each.filter(~is_slow).group_by(*_SHAPE, "place").agg(pl.col("ns").mean().alias("usual"))
+    paired = each.filter(is_slow).join(usual, on=[*_SHAPE, "place"], nulls_equal=True)
+    longer = pl.col("ns").filter(pl.col("ns") >= LEAST_LONGER * pl.col("usual")).sum() >= ALIKE * pl.col("ns").sum()
+    return paired.group_by("index").agg(longer.alias("seen")).filter("seen")["index"].to_list()

@@ -166,6 +166,20 @@ def test_the_kernel_median_needs_compute_and_the_spread_two_steps() -> None:
     assert found["step_spread"] == (190 - 50) / 100
 
 
+def test_launches_are_counted_of_the_operations_in_the_steps() -> None:
+    """A capture begins in the middle of a run: what was launched before it says nothing about its steps."""
+    before = [run("gemm", start, start + 90) for start in range(0, 900, 100)]
+    inside = [
+        run("gemm", 1_010, 1_100, 1_001),
+        run("gemm", 1_110, 1_150),
+        run("gemm", 1_200, 1_290, 1_191),
+        run("gemm", 1_300, 1_350, 1_295),
+    ]
+    spans = [Span(text=f"iteration {n}", start=start, end=end) for n, (start, end) in enumerate([(1_000, 1_190), (1_190, 1_400)])]
+    assert facts_of(scene([*before, *inside], spans))["correlation_rate"] == 3 / 4
+    assert facts_of(scene([*before, *inside]))["correlation_rate"] == 3 / 13, "without steps the capture is what counts"
+
+
 def test_a_stall_in_one_step_of_three_counts_and_the_typical_step_is_without_it() -> None:
     """Steps of 1, 1 and 4 ms: in the last the host issues a GEMM 3 ms late. The median of each figure would say nothing of it."""
     us = 1000
@@ -322,7 +336,7 @@ def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> Non
     assert matching(KNOWLEDGE.features["narrow_gemm"], every) == set(NARROW)
     assert matching(KNOWLEDGE.features["wide_gemm"], every) - matching(KNOWLEDGE.features["narrow_gemm"], every) == set(WIDE)
     assert set(KNOWLEDGE.features) == {
-        "narrow_gemm", "fp4_gemm", "narrow_reduction", "wide_reduction", "fused_exchange", "wide_gemm", "fused_router", "fused_permutation", "row_padding", "unfused_update", "lost_events", "out_of_memory",
+        "narrow_gemm", "fp4_gemm", "narrow_reduction", "wide_reduction", "fused_exchange", "wide_gemm", "fused_router", "fused_permutation", "row_padding", "unfused_update", "unfused_loss", "lost_events", "out_of_memory",
         "hierarchical_groups", "context_groups", "fp32_product", "cast", "python", "training", "fsdp", "megatron",
     }  # fmt: skip
 
@@ -434,6 +448,20 @@ OPERATIONS = ("BinaryFunctor<float, float, float, MulFunctor<float> >", "addcdiv
             LOOP.format("direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}"),
             LOOP.format("FillFunctor<float>"),
             "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::NormTwoOps<float, float>>>",
+        ],
+    ),
+    (
+        "unfused_loss",
+        [
+            "void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float, float, float, at::native::(anonymous namespace)::LogSoftMaxForwardEpilogue>(float*, float const*, int)",
+            "void (anonymous namespace)::softmax_warp_backward<float, float, float, 10, true, false>(float*, float const*, float const*, int, int, int)",
+            "void at::native::(anonymous namespace)::nll_loss_backward_reduce_cuda_kernel_2d<float, long>(float*, float const*, long const*)",
+        ],
+        [
+            "online_softmax_kernel",
+            "triton_red_fused__log_softmax_nll_loss_forward_3",
+            "void (anonymous namespace)::softmax_warp_forward<float, float, float, 8, false, false>(float*, float const*, int, int, int)",
+            "void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float, float, float, at::native::(anonymous namespace)::SoftMaxForwardEpilogue>(float*, float const*, int)",
         ],
     ),
     (

@@ -94,3 +94,35 @@ def test_no_pace_is_told_of_steps_that_can_t_be_compared() -> None:
     assert paced(1.0, 1.3) == [None] * 2
     assert paced(1.0, 1.0, 1.3, bucket="expert_gemm") == [None] * 3, "tokens per expert differ"
     assert paced(1.0, 1.0, 1.3, grid=False) == [None] * 3, "no shape runs twice"
+
+
+def of_lengths(*lengths: int, elementwise: int = 2) -> pl.DataFrame:
+    """Kernels of steps over sequences of those lengths: four persistent ones, and some that launch a block for so many tokens."""
+    made = kernels_of(tuple(length / 100 for length in lengths), kernels=6, of=6, bucket="dense_gemm", grid=True, experts=0)
+    blocks = pl.when(pl.col("name_id") >= 6 - elementwise).then(pl.lit(pl.Series(lengths)).gather("index")).otherwise("grid_x")
+    return made.with_columns(blocks.alias("grid_x"))
+
+
+def test_longer_sequences_are_no_slow_gpu() -> None:
+    """Products of persistent kernels keep their shape whatever they are given; the blocks of the others tell how much it was."""
+    varied = paces(compute_kernels(of_lengths(100, 100, 130, 100), []), WINDOWS.head(4))
+    assert varied["pace"].to_list() == varied["slow_steps_ns"].to_list() == [None] * 4
+    assert slowing(compute_kernels(of_lengths(100, 100, 115, 115, 130, 130), []), WINDOWS).is_empty(), "a curriculum of lengths"
+    steady = kernels_of((1.0, 1.0, 1.3, 1.0), kernels=6, of=6, bucket="dense_gemm", grid=True, experts=0)
+    assert paces(compute_kernels(steady, []), WINDOWS.head(4))["pace"].to_list() == [1.0, 1.0, 1.3, 1.0]
+
+
+def test_a_slow_step_is_slow_launch_by_launch() -> None:
+    """Two long kernels hold most of compute: their medians differ by chance, while many of their launches take no longer."""
+
+    def step_of(index: int, *lengths: int) -> list[dict[str, object]]:
+        shape = dict.fromkeys(("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"), 1)
+        one = {"index": index, "start": 0, "kind": "kernel", "role": "compute", "bucket": "attention", "name_id": 0, **shape}
+        return [{**one, "end": length} for length in lengths]
+
+    def paced_by(*steps: tuple[int, ...]) -> list[float | None]:
+        ran = pl.DataFrame([row for index, lengths in enumerate(steps) for row in step_of(index, *lengths)])
+        return paces(compute_kernels(ran, []), WINDOWS.head(len(steps)))["pace"].to_list()
+
+    assert paced_by((100, 96, 104), (104, 100, 97), (97, 107, 106)) == [1.0] * 3, "the median is 6 % longer, a third of the launches is not"
+    assert paced_by((100, 96, 104), (104, 100, 97), (108, 105, 107)) == [1.0, 1.0, 1.07]

@@ -91,6 +91,16 @@ def test_a_frozen_tower_with_a_backward_pass_is_not_told_to_be_frozen(*, frozen:
     assert first_fixes(found, on, **TOWER)[0] == fix
 
 
+def test_a_frozen_tower_with_a_backward_pass_is_mended_before_idle_sms() -> None:
+    """It is seen to run, so no code has to be read first; idle SMs take many changes, and most of them may be the tower's."""
+    on = job({"model.freeze_vision_model": True})
+    idle: dict[str, FactValue] = {"compute_fill": 0.59, "compute_busy_ns": 85_000_000, "opaque_graph_share": 0.0}
+    found, *_ = find(facts(**TOWER, **idle), job=on, rulebook=BOOK)
+    both = [one for one in found if one.id in ("compute-frozen-vision-backward", "compute-low-fill")]
+    assert [one.id for one in both] == ["compute-frozen-vision-backward", "compute-low-fill"]
+    assert (both[0].fixes[0].id, both[0].fixes[0].state) == ("VLM-13", "applicable")
+
+
 def test_where_compute_is_the_target_the_order_is_by_severity() -> None:
     found = ids(
         **{**CHAINS, "pointwise_chain_ns": 20_000_000, "launch_starved_ns": 6_000_000, "host_work_ns": 6_000_000, "host_sync_ns": 0}
@@ -398,6 +408,12 @@ def test_which_dispatcher_goes_first_depends_on_platform_size_and_what_ran(
     assert found[: len(first)] == first
     dispatchers = {"COM-01", "COM-02", "COM-26", "COM-27", "COM-28"}
     assert set(found) & dispatchers == set(first) & dispatchers, "what cannot run there is not offered"
+
+
+@for_each("seen", NCCL, {"expert_exchange_backend": "hybridep", "expert_exchange_nccl_share": 0.0})
+def test_nothing_is_said_to_have_fallen_back_where_nothing_is_known_to_be_configured(seen: dict[str, FactValue]) -> None:
+    blocking: dict[str, FactValue] = {"expert_exchange_blocking_ns": 20_000_000, "expert_exchange_blocking_share": 0.2, "has_experts": True}
+    assert "COM-26" not in first_fixes("communication-blocking-expert-exchange", None, **blocking, **H100, **seen)
 
 
 DENSE = (
