@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,11 +30,16 @@ class Store(Group):
 
         return self.store if self.store is not None else (root_of(Path.cwd()) or Path.cwd()) / FOLDER
 
+    @property
+    def store_words(self) -> str:
+        """What a command says besides to mean the same store; nothing for the usual one."""
+        return "" if self.store is None else f" --store {shlex.quote(str(self.store))}"
+
     def lacks(self, name: str) -> DiagnoseError:
         """That nothing is stored there under a name."""
         from diagnose.reason.compare.baselines import BaselineError  # noqa: PLC0415
 
-        told, next_step = f"There is no baseline {name} in {self.path}.", "`diagnose baseline list` shows what there is."
+        told, next_step = f"There is no baseline {name} in {self.path}.", f"`diagnose baseline list{self.store_words}` shows what there is."
         return BaselineError(told, effect="Nothing was shown.", next_step=next_step)
 
 
@@ -150,7 +156,8 @@ def _print(listing: Listing, name: str | None) -> int:
 
     if name is not None:
         baselines.check_name(name)
-    stored = Baselines(entries=baselines.listed(listing.path, load_comparison_rules(), name), detail=name is not None)
+    entries = baselines.listed(listing.path, load_comparison_rules(), name)
+    stored = Baselines(entries=entries, detail=name is not None, store=listing.store_words)
     if name is not None and not stored.entries:
         raise listing.lacks(name)
     print_document(stored, listing.format, Options(width=width(), color=coloured(listing.color)))
@@ -179,6 +186,6 @@ def remove(name: str, removal: Removal) -> int:
     """Remove a stored baseline, or runs of it."""
     from diagnose.reason.compare import baselines  # noqa: PLC0415
 
-    for fingerprint, run in baselines.remove(removal.path, name, removal.fingerprint, removal.run):
+    for fingerprint, run in baselines.remove(removal.path, name, removal.fingerprint, removal.run, store=removal.store_words):
         say(f"removed {name}, {fingerprint}{'' if run == fingerprint else f', {run}'}")
     return 0

@@ -185,7 +185,8 @@ def _baseline(limit: Limit, options: TraceOptions, rules: ComparisonRules) -> Ca
         names.append(name)
 
     def good_captures(new: Diagnosis) -> list[tuple[str, Diagnosis]]:
-        stored = [(f"{name} {run.run}", run.document) for name in names for run in baselines.find(limit.path, name, new, rules)]
+        found = ((name, run) for name in names for run in baselines.find(limit.path, name, new, rules, store=limit.store_words))
+        stored = [(f"{name} {run.run}", run.document) for name, run in found]
         return [*files.items(), *stored]
 
     return good_captures

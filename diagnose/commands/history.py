@@ -77,7 +77,7 @@ def _stored(series: Series, rules: ComparisonRules) -> tuple[list[Captured], str
     from diagnose.reason.compare import baselines  # noqa: PLC0415
 
     name = series.baseline or ""
-    found = baselines.runs(series.path, name, rules, series.fingerprint)
+    found = baselines.runs(series.path, name, rules, series.fingerprint, store=series.store_words)
     if not found:
         raise series.lacks(name)
     kinds = sorted({one.fingerprint for one in found})
@@ -85,7 +85,7 @@ def _stored(series: Series, rules: ComparisonRules) -> tuple[list[Captured], str
         raise UsageError(
             f"The baseline {name} holds runs of {len(kinds)} jobs or GPUs: {', '.join(kinds)}.",
             effect="Nothing was shown.",
-            next_step="Choose one with --fingerprint; `diagnose baseline list` shows which is which.",
+            next_step=f"Choose one with --fingerprint; `diagnose baseline list{series.store_words}` shows which is which.",
         )
     days = [one.date[: len("2026-01-31")] for one in found]
     several = len(set(days)) < len(days)

@@ -70,7 +70,11 @@ class StoredBaseline(Struct, frozen=True, kw_only=True):
 
 
 class Baselines(Struct, frozen=True, kw_only=True):
-    """All that is stored in a folder, or under one name; `detail`: with a row for each run."""
+    """All that is stored in a folder, or under one name; `detail`: with a row for each run.
+
+    `store`: what a command says besides to mean that folder, where it is not the usual one.
+    """
 
     entries: tuple[StoredBaseline, ...]
     detail: bool = False
+    store: str = ""

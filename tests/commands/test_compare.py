@@ -1,6 +1,7 @@
 """`diagnose compare`, `gate`, `baseline` and `render` of comparisons: what they pass on, where results go, and how every run ends."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -457,6 +458,25 @@ def test_a_baseline_is_saved_listed_compared_with_and_removed(
     assert main(["baseline", "remove", "main"]) == 0
     assert main(["compare", "--baseline", "main", slow]) == 3
     assert "There is no baseline main" in capsys.readouterr().err
+
+
+def test_commands_that_are_told_mean_the_same_store(
+    pipeline: StandIn, slow: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(here)
+    for store, said in (("my nights", " --store 'my nights'"), (None, "")):
+        given = ["--store", store] if store else []
+        for words in (
+            ["baseline", "list", *given],
+            ["baseline", "show", "main", *given],
+            ["baseline", "remove", "main", *given],
+            ["compare", "--baseline", "main", slow, *given],
+            ["history", "--baseline", "main", *given],
+        ):
+            main(words)
+            told = re.findall(r"diagnose baseline (?:list|add \w+ TRACE)([^`;]*)[`;]", "".join(capsys.readouterr()).replace("\n", " "))
+            assert told
+            assert set(told) == {said}, words
 
 
 def test_runs_are_added_from_traces_with_their_job_file(pipeline: StandIn, here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -144,10 +144,13 @@ def _kept(document: Diagnosis) -> Diagnosis:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def find(folder: Path, name: str, new: Diagnosis, rules: ComparisonRules) -> tuple[Run, ...]:
-    """The runs of this name for the job and kind of device of `new`, oldest first. Raises BaselineError, which says how they differ."""
+def find(folder: Path, name: str, new: Diagnosis, rules: ComparisonRules, *, store: str = "") -> tuple[Run, ...]:
+    """The runs of this name for the job and kind of device of `new`, oldest first. Raises BaselineError, which says how they differ.
+
+    `store`: what a command says besides to mean this folder, where that is not the usual one.
+    """
     place = _folder_of(folder, name)
-    found = runs(folder, name, rules, fingerprint(new, rules))
+    found = runs(folder, name, rules, fingerprint(new, rules), store=store)
     if found:
         return found
     stored = list(_paths(place))
@@ -155,19 +158,19 @@ def find(folder: Path, name: str, new: Diagnosis, rules: ComparisonRules) -> tup
         raise BaselineError(
             f"There is no baseline {name} in {folder}.",
             effect="Nothing was compared.",
-            next_step=f"Store one: diagnose baseline add {name} TRACE; `diagnose baseline list` shows what there is.",
+            next_step=f"Store one: diagnose baseline add {name} TRACE{store}; `diagnose baseline list{store}` shows what there is.",
         )
     newest = {_fingerprint_of(path): path for path in stored}
     said = " ".join(_difference(one, new, rules) for one in newest.values())
     raise BaselineError(
         f"The baseline {name} was made from another job or device. {said}",
         effect="Nothing was compared, because a difference between them would say nothing about the change.",
-        next_step=f"Store a run of this job: diagnose baseline add {name} TRACE, or compare with a file of your choice."
+        next_step=f"Store a run of this job: diagnose baseline add {name} TRACE{store}, or compare with a file of your choice."
         + ("" if new.job is not None else " The new run has no job file: give it with --config."),
     )
 
 
-def runs(folder: Path, name: str, rules: ComparisonRules, fingerprint: str | None = None) -> tuple[Run, ...]:
+def runs(folder: Path, name: str, rules: ComparisonRules, fingerprint: str | None = None, *, store: str = "") -> tuple[Run, ...]:
     """The stored runs of a name, oldest first; of all jobs and devices unless one is named.
 
     Raises BaselineError for one that can't be used.
@@ -181,7 +184,7 @@ def runs(folder: Path, name: str, rules: ComparisonRules, fingerprint: str | Non
             raise BaselineError(
                 f"The baseline {name} can't be used: {path.stem}: {problem}.",
                 effect="Nothing was compared.",
-                next_step=f"Remove that run: diagnose baseline remove {name} --run {path.stem}.",
+                next_step=f"Remove that run: diagnose baseline remove {name} --run {path.stem}{store}.",
             )
         found.append(run)
     return tuple(sorted(found, key=lambda one: (one.date, one.run)))
@@ -308,13 +311,17 @@ def _step_times(document: Diagnosis) -> tuple[float, ...]:
         return ()
 
 
-def remove(folder: Path, name: str, fingerprint: str | None = None, run: str | None = None) -> tuple[tuple[str, str], ...]:
+def remove(
+    folder: Path, name: str, fingerprint: str | None = None, run: str | None = None, *, store: str = ""
+) -> tuple[tuple[str, str], ...]:
     """Delete the name's runs, of one fingerprint or one of them where told; both of each. Raises BaselineError (none), OutputError."""
     place = _folder_of(folder, name)
     found = [path for path in _paths(place) if fingerprint in (None, _fingerprint_of(path)) and run in (None, path.stem)]
     if not found:
         raise BaselineError(
-            f"There is no such baseline {name} in {folder}.", effect="Nothing was removed.", next_step="`diagnose baseline list` shows all."
+            f"There is no such baseline {name} in {folder}.",
+            effect="Nothing was removed.",
+            next_step=f"`diagnose baseline list{store}` shows all.",
         )
     _unlink(found)
     for one in (*dict.fromkeys(path.parent for path in found if path.parent != place), place):

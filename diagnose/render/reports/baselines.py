@@ -37,7 +37,7 @@ def report(document: Baselines) -> r.Report:
             }
             for one in document.entries
         ),
-        empty="none is stored; `diagnose baseline add NAME TRACE` stores one",
+        empty=f"none is stored; `diagnose baseline add NAME TRACE{document.store}` stores one",
         note=_NOISE if any(one.noise is not None for one in document.entries) else "",
         whole=True,
     )
