@@ -23,6 +23,10 @@ KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS", "NULL",
 _TOKEN = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>\d+(?:\.\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<sign><=|>=|<>|!=|[<>=+\-*/%(),]))"
 )
+_COMPARED = re.compile(
+    r"(?P<name>[A-Za-z_]\w*)(?:\s*,\s*'[^']*'\s*\))?\s*(?:=|<>|!=|(?:NOT\s+)?IN\b)\s*(?P<words>'[^']*'|\([^()]*\))", re.IGNORECASE
+)  # also of a column inside COALESCE
+_QUOTED = re.compile(r"'([^']+)'")
 _CALL = re.compile(r"LEAST\s*\(", re.IGNORECASE)
 
 Kind = Literal["condition", "number"]
@@ -118,6 +122,12 @@ def _names(text: str) -> tuple[str, ...]:
                 raise ConditionError(f"{word}() is not allowed; allowed are {', '.join(sorted(FUNCTIONS))}")
         previous = word
     return tuple(names)
+
+
+def compared(text: str) -> Iterator[tuple[str, str]]:
+    """The columns that an expression holds against words, each with the word: `bucket IN ('norm', 'loss')` gives both."""
+    for match in _COMPARED.finditer(text):
+        yield from ((match["name"], word) for word in _QUOTED.findall(match["words"]))
 
 
 def _strict(text: str) -> str:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 import yaml
@@ -33,7 +33,25 @@ def packaged(file: str) -> bytes:
 def contents(file: str, kind: type[T], own: bytes | None = None) -> T:
     """A file of `trace_rules/` in the shape of `kind`, as it comes with the program or in the text `own`; for use inside `checked`."""
     path = files("trace_rules") / file
-    return msgspec.convert(document(path, path.read_bytes()) if own is None else strict_yaml.load(own), kind)
+    text = path.read_bytes() if own is None else own
+    value = document(path, text) if own is None else strict_yaml.load(own)
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        entry, what = complaint(value, kind, error)
+        line = strict_yaml.line_told(text, what, (entry,) if entry else ())
+        raise WrongDataError(f"line {line}: {f'{entry}: ' if entry else ''}{what}") from error
+
+
+def complaint(value: object, kind: Any, error: msgspec.ValidationError) -> tuple[str, str]:
+    """What is wrong with a value that is no `kind`, and in which entry of it, where that maps names to entries: msgspec names none."""
+    if get_origin(kind) is dict and isinstance(value, dict):
+        for key, item in value.items():
+            try:
+                msgspec.convert(item, get_args(kind)[1])
+            except msgspec.ValidationError as own:
+                return str(key), str(own)
+    return "", str(error)
 
 
 def document(file: Traversable, text: bytes) -> object:

@@ -58,6 +58,8 @@ SELECT_COLUMNS: Mapping[str, pl.DataType] = {
     "us": pl.Float64(),  # how long it took, in µs
 }
 
+OF_BUCKETS = frozenset({"bucket", "after", "before", "behind", "ahead"})  # of these columns those that hold buckets
+
 
 class EffectSpec(Strict, frozen=True, kw_only=True):
     """One transformation with what it rests on: just one of the first eight, whose value is a SELECT (of `resize`: a setting).

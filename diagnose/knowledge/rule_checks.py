@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from diagnose.knowledge import templates
 from diagnose.knowledge.catalogue import BESIDE_FRAMEWORKS, CheckSpec, FixSpec, Rule, places_of
-from diagnose.knowledge.conditions import ConditionError, Expression, Kind, check_types, compile_expression, written_in
-from diagnose.knowledge.effects import SELECT_COLUMNS, Select
+from diagnose.knowledge.conditions import ConditionError, Expression, Kind, check_types, compared, compile_expression, written_in
+from diagnose.knowledge.effects import OF_BUCKETS, SELECT_COLUMNS, Select
 from diagnose.knowledge.platforms import PLATFORM_FACTS
 from diagnose.knowledge.rule_files import Placed, rule_error
 from diagnose.knowledge.rulebook import Rulebook
 from diagnose.knowledge.walls import VERDICT_COLUMNS, Walls
-from diagnose.model.vocabulary import CAPTURE
+from diagnose.model.vocabulary import CAPTURE, COMM_KINDS
 
 
 class Wanted(NamedTuple):
@@ -53,9 +53,11 @@ def checked(
     _check_names(book, {key: label for key, (label, _) in [*rules.items(), *fixes.items()]}, texts)
     selects = [Wanted(label, *found) for label, fix in fixes.values() for found in written_in(fix, declared=(Select,))]
     compile_all(selects, SELECT_COLUMNS, texts)
+    for one in selects:
+        _check_words(one, book.buckets, texts[one.label])
     units = {name: book.unit(name) for name in book.schema if name.startswith("job_") or name in PLATFORM_FACTS}
     for key, (label, check) in checks.items():
-        _check_check(book, units, label, key, check)
+        _check_check(book, units, label, key, check, texts[label])
     return book
 
 
@@ -79,6 +81,16 @@ def compile_all(
     return dict(zip(first, expressions, strict=True))
 
 
+def _check_words(select: Wanted, buckets: Collection[str], text: bytes) -> None:
+    """Refuse a bucket that there is not: nothing would be selected, and nothing said of it. Raises RuleFileError."""
+    held = {"comm": COMM_KINDS, **dict.fromkeys(OF_BUCKETS, buckets)}
+    wrong = next(((name, word) for name, word in compared(select.text) if name in held and word not in held[name]), None)
+    if wrong is not None:
+        name, word = wrong
+        kind = "kind of communication" if name == "comm" else "bucket"
+        raise rule_error(select.label, f"{select.place}: unknown {kind} {word}", text)
+
+
 def check_walls(walls: Walls) -> None:
     """Raise RuleFileError unless two walls can be the target, one is where none of them is, and each says so in some words."""
     mute = [wall for wall, spec in walls.walls.items() if not any(lead.when is None for lead in spec.says)]
@@ -96,7 +108,7 @@ def check_walls(walls: Walls) -> None:
         raise rule_error("walls.yaml", wrong[0])
 
 
-def _check_check(book: Rulebook, units: Mapping[str, str], label: str, key: str, check: CheckSpec) -> None:
+def _check_check(book: Rulebook, units: Mapping[str, str], label: str, key: str, check: CheckSpec, text: bytes) -> None:
     """Names of one check that stand outside its condition: only settings and the platform (`units`) are known without a trace."""
     examples = () if check.examples is None else (*check.examples.fires, *check.examples.silent)
     read = () if check.when is None else book.expression(check.when).names
@@ -112,7 +124,7 @@ def _check_check(book: Rulebook, units: Mapping[str, str], label: str, key: str,
         + (["confirm: without a condition, say how to tell"] if check.when is None and not check.confirm else [])
     )
     if wrong:
-        raise rule_error(label, f"{key}: {wrong[0]}")
+        raise rule_error(label, wrong[0], text, key)
 
 
 def _check_names(book: Rulebook, labels: Mapping[str, str], files: Mapping[str, bytes]) -> None:
@@ -153,15 +165,17 @@ def _wrong_in_rule(rule: Rule, book: Rulebook, units: Mapping[str, str], places:
 
 
 def _wrong_in_fix(fix: FixSpec, book: Rulebook, units: Mapping[str, str]) -> list[str]:
-    items, frameworks = (*fix.needs, *fix.conflicts), (*book.job.frameworks, *BESIDE_FRAMEWORKS)
+    lists = (("needs", fix.needs), ("conflicts", fix.conflicts))
+    items = [(f"{name}[{place}]", item) for name, found in lists for place, item in enumerate(found)]
+    frameworks = (*book.job.frameworks, *BESIDE_FRAMEWORKS)
     changes, effects = list(enumerate(fix.changes)), list(enumerate(fix.effect))
     libraries = {None, *book.platforms.exchange_libraries}
     return [
         *(f"walls: unknown wall {name}" for name in fix.walls if name not in book.walls.walls),
-        *(f"first: unknown fix {item.first}" for item in items if item.first and item.first not in book.fixes),
+        *(f"{where}.first: unknown fix {item.first}" for where, item in items if item.first and item.first not in book.fixes),
         *(f"changes[{place}].framework: unknown framework {one.framework}" for place, one in changes if one.framework not in frameworks),
         *(f"changes: unknown setting {one.setting}" for _, one in changes if one.setting and one.setting not in book.settings),
-        *(f"say: {problem}" for item in items for problem in templates.problems(item.say, {**units, **_PER})),
+        *(f"{where}.say: {problem}" for where, item in items for problem in templates.problems(item.say, {**units, **_PER})),
         *(f"effect[{place}].{problem}" for place, one in effects if (problem := one.problem())),
         *(f"effect[{place}].library: unknown library {one.library}" for place, one in effects if one.library not in libraries),
         *(["no_effect: there is an effect"] if fix.effect and fix.no_effect else []),

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from diagnose.errors import RuleFileError
 from diagnose.knowledge import strict_yaml
-from diagnose.knowledge.data import OWN_TABLES, document
+from diagnose.knowledge.data import OWN_TABLES, complaint, document
 
 T = TypeVar("T")
 # What a file holds that lies outside these folders.
@@ -117,17 +117,20 @@ def _text_keys(value: object) -> object:
 
 def parse(source: RuleFile, kind: type[T]) -> T:
     """What a file holds, as `kind`. Raises RuleFileError."""
+    value = _yaml(source)
     try:
-        return msgspec.convert(_yaml(source), kind)
+        return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise rule_error(source.label, str(error), source.data) from error
+        entry, what = complaint(value, kind, error)
+        raise rule_error(source.label, what, source.data, entry) from error
 
 
-def rule_error(label: str, what: str, data: bytes | None = None) -> RuleFileError:
-    """The error for one rule file; `what` names the place in it, and `data`, the file's text, gives the line."""
-    line = strict_yaml.line_told(data, what) if data is not None else None
+def rule_error(label: str, what: str, data: bytes | None = None, within: str = "") -> RuleFileError:
+    """The error for one rule file; `what` names the place in it (or `within` an entry), and `data`, the file's text, gives the line."""
+    line = strict_yaml.line_told(data, what, (within,) if within else ()) if data is not None else None
+    place = f"{'' if line is None else f'line {line}: '}{f'{within}: ' if within else ''}"
     return RuleFileError(
-        f"The rule file {label} is wrong: {'' if line is None else f'line {line}: '}{what.rstrip('.')}.",
+        f"The rule file {label} is wrong: {place}{what.rstrip('.')}.",
         effect="No rule was used, because a wrong rule would give a wrong diagnosis.",
         next_step="Correct the file; trace_rules/README.md explains its fields.",
     )

@@ -22,7 +22,7 @@ _MERGE = "tag:yaml.org,2002:merge"  # the key `<<`, which brings the entries of 
 _STRING = "tag:yaml.org,2002:str"
 _SET = "tag:yaml.org,2002:set"
 # The place that a complaint names: at its beginning, or, as msgspec has it, at its end.
-_TOLD = re.compile(r"^(?P<start>[a-z_]+(?:[.\[][\w.\[\]]*)?): |at `\$\.?(?P<end>[^`]*)`")
+_TOLD = re.compile(r"^(?P<start>[a-z][\w-]*(?:[.\[][\w.\[\]]*)?): |at `\$\.?(?P<end>[^`]*)`")
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _IS_MAP = {"tag:yaml.org,2002:map": True, _SET: True, "tag:yaml.org,2002:seq": False}  # which tags lists and maps may have
 
@@ -242,13 +242,16 @@ def line_of(text: str | bytes, path: Sequence[str | int], word: str = "") -> int
     return int(line) + 1
 
 
-def line_told(text: bytes, what: str) -> int | None:
-    """The line that a complaint speaks of: the place that it names, and in it the word that it ends in or the field in its quotes."""
+def line_told(text: bytes, what: str, within: Sequence[str] = ()) -> int | None:
+    """The line that a complaint speaks of: the place that it names, and in it the word that it ends in or the field in its quotes.
+
+    `within`: the keys above that place.
+    """
     match = _TOLD.search(what)
     place = (match["start"] or match["end"] or "") if match else ""
     field = re.search(r"field `(\w+)`", what)
     word = field[1] if field and "unknown" in what else what.rsplit(" ", 1)[-1] if match and match["start"] else ""
-    return line_of(text, [int(index) if index else key for key, index in _STEP.findall(place)], word)
+    return line_of(text, [*within, *(int(index) if index else key for key, index in _STEP.findall(place))], word)
 
 
 def lines(text: str | bytes) -> dict[tuple[str, ...], int]:

@@ -147,7 +147,7 @@ def fix_file(tmp_path: Path, **changes: object) -> Path:
         "- if: job_nothing",
     ),
     ({"conflicts": [{"if": "step_ns", "say": "no"}]}, "conflicts[0].if: must be true or false", "- if: step_ns"),
-    ({"needs": [{"if": "job_bf16", "say": "{job_nothing}"}]}, "say: unknown name job_nothing", ""),
+    ({"needs": [{"if": "job_bf16", "say": "{job_nothing}"}]}, "needs[0].say: unknown name job_nothing", "say:"),
     ({"needs": [{"if": "job_bf16", "say": "no", "first": "COM-99"}]}, "first: unknown fix COM-99", "- first: COM-99"),
     ({"needs": [{"if": "job_bf16", "say": "no", "gate": "soft"}]}, "$.needs[0].gate", "- gate: soft"),
     ({"already_on": "job_num_layers"}, "already_on: must be true or false", "already_on:"),
@@ -175,6 +175,50 @@ def fix_file(tmp_path: Path, **changes: object) -> Path:
 )
 def test_wrong_fixes_name_file_line_and_place(tmp_path: Path, change: dict[str, object], said: str, begin: str) -> None:
     check_refused(fix_file(tmp_path, **change), said, begin)
+
+
+@for_each(
+    "selected, said",
+    ("bucket = 'expert_gem' AND role = 'compute'", "unknown bucket expert_gem"),
+    ("COALESCE(after, '') NOT IN ('attention', 'kitchen')", "unknown bucket kitchen"),
+    ("role = 'transport' AND comm <> 'experts'", "unknown kind of communication experts"),
+)
+def test_words_that_nothing_is_called_by_select_nothing_and_are_refused(tmp_path: Path, selected: str, said: str) -> None:
+    effect = {"remove": selected, "basis": "assumed", "why": "because", "source": "none"}
+    check_refused(fix_file(tmp_path, no_effect="", effect=[effect]), f"effect[0].remove: {said}", "remove:")
+
+
+CHECK = {
+    "title": "own",
+    "outcome": "assert",
+    "when": "job_bf16",
+    "say": "no",
+    "remedy": "another",
+    "refs": [],
+    "examples": {"fires": [{"job_bf16": True}], "silent": [{"job_bf16": False}]},
+}
+
+
+@for_each(
+    "change, said, begin",
+    ({"remedy": None}, "second-one: Object missing required field `remedy`", "second-one:"),
+    ({"outcome": "asserts"}, "second-one: Invalid enum value 'asserts' - at `$.outcome`", "outcome: asserts"),
+    ({"colour": "red"}, "second-one: Object contains unknown field `colour`", "colour:"),
+    ({"when": "job_nothing"}, "second-one.when: unknown name job_nothing", "when: job_nothing"),
+    ({"when": "step_ns > 1"}, "second-one: when: step_ns is not known without a trace", "when: step_ns"),
+    ({"fixes": ["COM-99"]}, "second-one: fixes: unknown fix COM-99", "- COM-99"),
+    ({"repair": {"nothing": 1}}, "second-one: repair: unknown setting nothing", "nothing: 1"),
+    ({"say": "{job_nothing}"}, "second-one: say: unknown name job_nothing", "say: '{job_nothing}'"),
+)
+def test_wrong_checks_name_file_line_and_check(tmp_path: Path, change: dict[str, object], said: str, begin: str) -> None:
+    (tmp_path / "checks").mkdir()
+    second = {key: value for key, value in (CHECK | change).items() if value is not None}
+    path = tmp_path / "checks" / "own.yaml"
+    path.write_text(yaml.safe_dump({"first-one": CHECK, "second-one": second}, sort_keys=False), encoding="utf-8")
+    line = next(number for number, text in enumerate(path.read_text("utf-8").splitlines(), 1) if text.strip().startswith(begin))
+    with pytest.raises(RuleFileError) as caught:
+        load_rulebook([tmp_path])
+    assert f"checks/own.yaml is wrong: line {line}: {said}" in caught.value.what
 
 
 def test_own_fix(tmp_path: Path) -> None:
