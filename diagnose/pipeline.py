@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Unpack
 
 from msgspec.structs import replace
 
@@ -29,6 +30,7 @@ from diagnose.scale.engine import (
     HereEngine,
     Inputs,
     Prepared,
+    ReadingOptions,
     Run,
     Say,
     Task,
@@ -45,19 +47,14 @@ from diagnose.scale.engine import (
 def diagnose(
     inputs: str | Path | Sequence[str | Path],
     *,
-    config: str | Path | None = None,
-    overrides: Sequence[str] = (),
-    command: str | None = None,
-    rules: Sequence[str | Path] = (),
-    rank: int | None = None,
-    step_range: str | None = None,
-    nsys: str | Path | None = None,
     log: str | Path | None = None,
     include_host_info: bool = False,
     forecasts: bool = True,
-    engine: Engine | None = None,
     progress: Say | None = None,
+    rank: int | None = None,
+    engine: Engine | None = None,
     notice: Say | None = None,
+    **reading: Unpack[ReadingOptions],
 ) -> Diagnosis:
     """Diagnose one or several traces of a job.
 
@@ -68,7 +65,7 @@ def diagnose(
     Without `forecasts` the plan tells what each step wins at most, not what it is likely to. `progress` is told where the run stands,
     `notice` what a log should keep (a worker that died). Raises the errors of `diagnose.errors`.
     """
-    prepared = prepare(config=config, overrides=overrides, command=command, rules=rules, step_range=step_range, nsys=nsys)
+    prepared = prepare(**reading)
     found = find_inputs(inputs)
     logged = None if log is None else logged_run(Path(log), load_specs(), profiled=_profiled(prepared.job))
     settings = for_inputs(prepared, len(found.paths)) if forecasts else prepared.settings
@@ -145,16 +142,11 @@ def whatif(
     no_wait: bool = False,
     gpu: str | None = None,
     anyway: bool = False,
-    config: str | Path | None = None,
-    overrides: Sequence[str] = (),
-    command: str | None = None,
-    rules: Sequence[str | Path] = (),
-    rank: int | None = None,
-    step_range: str | None = None,
-    nsys: str | Path | None = None,
-    engine: Engine | None = None,
     progress: Say | None = None,
+    rank: int | None = None,
+    engine: Engine | None = None,
     notice: Say | None = None,
+    **reading: Unpack[ReadingOptions],
 ) -> Forecast:
     """What a step of a job would take after changes: fixes by id, free questions as `diagnose whatif` takes them, or a plan.
 
@@ -167,7 +159,7 @@ def whatif(
     from diagnose.reason.forecast.report import with_forecasts  # noqa: PLC0415
     from diagnose.reason.plan import of_numerics  # noqa: PLC0415
 
-    prepared = prepare(config=config, overrides=overrides, command=command, rules=rules, step_range=step_range, nsys=nsys)
+    prepared = prepare(**reading)
     found = find_inputs(inputs)
     crowd = too_many(len(found.paths))
     if crowd is not None:
@@ -254,21 +246,16 @@ def _side(path: Path, config: str | Path | None, rules: Sequence[str | Path]) ->
 def diagnose_each(
     captures: Sequence[Sequence[str | Path]],
     *,
-    config: Path | None = None,
-    overrides: Sequence[str] = (),
-    command: str | None = None,
-    rules: Sequence[Path] = (),
     rank: int | None = None,
-    step_range: str | None = None,
-    nsys: Path | None = None,
     engine: Engine | None = None,
     notice: Say | None = None,
+    **reading: Unpack[ReadingOptions],
 ) -> Generator[Diagnosis | DiagnoseError, None, None]:
     """Diagnose several captures of a job, each by itself, all in one run of the engine: diagnoses or errors, in order.
 
     Options are those of `diagnose`. Closing the generator ends all workers. Raises what is wrong with all captures alike.
     """
-    prepared = prepare(config=config, overrides=overrides, command=command, rules=rules, step_range=step_range, nsys=nsys)
+    prepared = prepare(**reading)
     inputs = [_inputs(capture) for capture in captures]
     of_one = [[] if isinstance(found, InputError) else tasks_of(found.paths, rank) for found in inputs]
     owners = [(index, task) for index, tasks in enumerate(of_one) for task in tasks]

@@ -166,12 +166,15 @@ def _trials(folder: SearchFolder, kept: Log, options: Options, lock: int, rules:
         checkout.prepare()
     how = replace(
         options.traces,
-        config=experiment.config,
-        command=experiment.job_command,
-        overrides=experiment.overrides,
-        rules=tuple(Path(rule) for rule in experiment.rules),
+        reading={
+            **options.traces.reading,
+            "config": experiment.config,
+            "command": experiment.job_command,
+            "overrides": experiment.overrides,
+            "rules": experiment.rules,
+            "step_range": experiment.step_range,
+        },
         rank=experiment.rank,
-        step_range=experiment.step_range,
     )
     first = _first_document(folder, kept)
     return Trials(
@@ -238,7 +241,7 @@ def measure_series(kept: Log, trials: Trials, say: Say) -> None:
     captures = [[trials.work / trials.experiment.entries[candidate].item] for candidate in left]
     saved = [is_saved(capture) for capture in captures]
     unsaved = [capture for capture, known in zip(captures, saved, strict=True) if not known]
-    with closing(diagnose_each(unsaved, **trials.options.arguments(trials.work))) as stream:
+    with closing(diagnose_each(unsaved, **trials.options.within(trials.work))) as stream:
         for candidate, capture, known in zip(left, captures, saved, strict=True):
             number = len(kept.lines) + 1
             try:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
@@ -33,7 +33,7 @@ from diagnose.reason.compare.metrics import NO_STEPS, Samples, UnmeasuredError, 
 from diagnose.reason.compare.work import capture_work
 
 if TYPE_CHECKING:
-    from diagnose.scale.engine import Engine, Say
+    from diagnose.scale.engine import Engine, MeasuringOptions, ReadingOptions, Say
 
 OUTPUT = "DIAGNOSE_OUTPUT"  # in the command's environment: the fresh folder in which its trace is looked for
 SKIP = 125
@@ -213,21 +213,18 @@ class _FailedError(Exception):
 
 
 class TraceOptions(Struct, frozen=True, kw_only=True):
-    """How traces are measured: the pipeline's options. A relative `config` is looked for in the folder that the command works in."""
+    """How traces are read and measured. A relative job file is looked for in the folder that the command works in."""
 
-    config: str | None = None
-    command: str | None = None
-    overrides: tuple[str, ...] = ()
-    rules: tuple[Path, ...] = ()
+    reading: ReadingOptions = {}
     rank: int | None = None
-    step_range: str | None = None
-    nsys: Path | None = None
     engine: Engine | None = None
     notice: Say | None = None
 
-    def arguments(self, folder: Path) -> dict[str, Any]:
+    def within(self, folder: Path) -> MeasuringOptions:
         """The pipeline's keyword arguments for a command that works in `folder`."""
-        return {**structs.asdict(self), "config": None if self.config is None else folder / self.config}
+        config = self.reading.get("config")
+        job_file = None if config is None else folder / config
+        return {**self.reading, "config": job_file, "rank": self.rank, "engine": self.engine, "notice": self.notice}
 
 
 def document_of(capture: Sequence[Path], options: TraceOptions, folder: Path) -> Diagnosis:
@@ -237,7 +234,7 @@ def document_of(capture: Sequence[Path], options: TraceOptions, folder: Path) ->
     from diagnose.pipeline import diagnose  # noqa: PLC0415 - imports polars
 
     try:
-        return diagnose(capture, **options.arguments(folder), forecasts=False)
+        return diagnose(capture, **options.within(folder), forecasts=False)
     except (InputError, JobFileError, UsageError) as fault:
         raise unusable(fault, capture) from fault
 

@@ -184,7 +184,7 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
         timeout=search.timeout,
         skip=search.skip,
         retry=search.retry,
-        traces=TraceOptions(nsys=measuring.nsys, engine=measuring.chosen_engine(), notice=None if output.quiet else say),
+        traces=TraceOptions(reading={"nsys": measuring.nsys}, engine=measuring.chosen_engine(), notice=None if output.quiet else say),
     )
     result = session.run(folder, experiment, lambda before: _criteria(search, before), options, load_numbers(), tell)
     write_document(result, output, detail=shown)

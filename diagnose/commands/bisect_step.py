@@ -120,17 +120,10 @@ def bisect_step(command: tuple[str, ...], limit: Limit, job: StepJob, measuring:
     from diagnose.scale.engine import prepare  # noqa: PLC0415
 
     # a wrong job file, rule or pattern shows before anything is run
-    prepare(
-        config=job.config,
-        command=job.job_command,
-        overrides=job.overrides,
-        rules=measuring.rules,
-        step_range=measuring.step_range,
-        nsys=measuring.nsys,
-    )
+    prepare(**measuring.reading(job))
     rules = load_comparison_rules(measuring.rules)
     check_metric(limit.metric, rules, effect=_NOTHING)
-    options = TraceOptions(**{**measuring.arguments(job), "config": None if job.config is None else str(job.config)}, notice=say)
+    options = TraceOptions(reading=measuring.reading(job), rank=measuring.rank, engine=measuring.chosen_engine(), notice=say)
     try:
         head = git.commit_of(Path.cwd(), "HEAD")
     except git.GitError:

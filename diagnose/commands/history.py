@@ -109,7 +109,7 @@ def _captured(inputs: Sequence[str], job: JobFile, measuring: Measuring, output:
     check_outputs(output, inputs=tuple(paths), kind="history")
     unsaved = [[path] for path in paths if not trial.is_saved([path])]
     found = []
-    with closing(diagnose_each(unsaved, **measuring.arguments(job), notice=None if output.quiet else say)) as stream:
+    with closing(diagnose_each(unsaved, **measuring.arguments(job, None if output.quiet else say))) as stream:
         for entry, path in zip(order.entries, paths, strict=True):
             start = start_of(path)
             told = None if start is None else f"{datetime.fromtimestamp(start / 1e9, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -23,7 +23,7 @@ from diagnose.scale.choose import ENGINES, check_engine
 if TYPE_CHECKING:
     from diagnose.document.diagnosis import Diagnosis
     from diagnose.model.vocabulary import Level
-    from diagnose.scale.engine import Engine
+    from diagnose.scale.engine import Engine, MeasuringOptions, ReadingOptions, Say
 
 LEVELS = ("low", "medium", "high")
 PATH = click.Path(path_type=Path)
@@ -324,10 +324,20 @@ class Reading(Group):
         """Where traces are measured; None: in this process, one after the other."""
         return None
 
-    def arguments(self, job: JobFile) -> dict[str, Any]:
+    def arguments(self, job: JobFile, notice: Say | None) -> MeasuringOptions:
         """These options and those of the job file, by the names that `diagnose.pipeline` gives them."""
-        own = {name: getattr(self, name) for name in ("rules", "rank", "step_range", "nsys")}
-        return {**own, "config": job.config, "overrides": job.overrides, "command": job.job_command, "engine": self.chosen_engine()}
+        return {**self.reading(job), "rank": self.rank, "engine": self.chosen_engine(), "notice": notice}
+
+    def reading(self, job: JobFile) -> ReadingOptions:
+        """Those of them that say how job file and traces are read."""
+        return {
+            "config": job.config,
+            "overrides": job.overrides,
+            "command": job.job_command,
+            "rules": self.rules,
+            "step_range": self.step_range,
+            "nsys": self.nsys,
+        }
 
     def diagnose(
         self,
@@ -337,8 +347,8 @@ class Reading(Group):
         log: Path | None = None,
         include_host_info: bool = False,
         forecasts: bool = True,
-        progress: Callable[[str], None] | None = None,
-        notice: Callable[[str], None] | None = None,
+        progress: Say | None = None,
+        notice: Say | None = None,
     ) -> Diagnosis:
         """Diagnose the traces of one run. Raises the errors of `diagnose.errors`."""
         _check_limits()
@@ -346,12 +356,11 @@ class Reading(Group):
 
         return diagnose(
             traces,
-            **self.arguments(job),
+            **self.arguments(job, notice),
             log=log,
             include_host_info=include_host_info,
             forecasts=forecasts,
             progress=progress,
-            notice=notice,
         )
 
 

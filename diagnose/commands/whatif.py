@@ -61,7 +61,7 @@ def whatif(traces: tuple[str, ...], change: Change, job: JobFile, measuring: Mea
     with progress(shown=not output.quiet and output.format == "text") as report:
         from diagnose.pipeline import whatif as forecast  # noqa: PLC0415 - imports polars
 
-        document = forecast(traces, **vars(change), **measuring.arguments(job), progress=report, notice=None if output.quiet else say)
+        document = forecast(traces, **vars(change), **measuring.arguments(job, None if output.quiet else say), progress=report)
     write_document(document, output, config=job.config, detail=detail)
     if document.step_ns is None:
         first = document.refused[0]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypedDict
 
 import polars as pl
 from msgspec import Struct
@@ -205,6 +205,25 @@ class Prepared(Struct, frozen=True, kw_only=True):
     job: Job | None
     knowledge: Knowledge
     settings: Settings
+
+
+class ReadingOptions(TypedDict, total=False):
+    """How the traces of a job are read: the job file, what goes on top of it, rules, step marks, and the nsys that exports reports."""
+
+    config: str | Path | None
+    overrides: Sequence[str]
+    rules: Sequence[str | Path]
+    step_range: str | None
+    nsys: str | Path | None
+    command: str | None
+
+
+class MeasuringOptions(ReadingOptions, total=False):
+    """How they are measured too: the rank of a trace that does not tell it, where the work is done, and who is told of what is worth it."""
+
+    rank: int | None
+    engine: Engine | None
+    notice: Say | None
 
 
 def prepare(
