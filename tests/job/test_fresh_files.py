@@ -760,6 +760,7 @@ def test_what_prepares_a_training_is_none(program: str) -> None:
 def test_the_older_flag_of_recompute_recomputes_every_layer(program: str) -> None:
     job = parse_job(f"torchrun --nproc-per-node 8 {program} {FLAGS} --checkpoint-activations\n")
     assert [job.get(f"recompute_{name}") for name in ("granularity", "method", "num_layers")] == ["full", "uniform", 1]
+    assert any("--checkpoint-activations is full recompute" in note and "--recompute-granularity full" in note for note in job.notes)
     assert job.unknown == ()
     assert not check(job, BOOK, TOOL).failed
 

@@ -133,21 +133,26 @@ def _flags(tokens: Sequence[Token], table: JobSettings) -> tuple[list[Leaf], lis
 def _shortened(leaves: Sequence[Leaf]) -> tuple[list[Leaf], list[str]]:
     """Leaves as validate_args of Megatron-LM takes its short flags of recompute, with notes on what they overrule.
 
-    --recompute-activations stands for selective, whatever the granularity says; the older --checkpoint-activations for every layer.
+    --recompute-activations stands for selective, whatever the granularity says; the older --checkpoint-activations for every layer, which
+    Megatron-LM stops at by now, and Megatron-DeepSpeed takes.
     """
     short = next((leaf for leaf in leaves if leaf.key == "recompute_activations" and leaf.value is True), None)
     older = next((leaf for leaf in leaves if leaf.key == "checkpoint_activations" and leaf.value is True), None)
     other = next((leaf for leaf in leaves if leaf.key == "recompute_granularity" and leaf.value not in (None, "selective")), None)
-    given = {leaf.key for leaf in leaves}
-    means = {"recompute_method": "uniform", "recompute_num_layers": 1} if older is not None else {}
-    more = [replace(older, key=key, value=value) for key, value in means.items() if older is not None and key not in given]
-    if short is None or other is None:
-        return [*leaves, *more], []
-    return [*(leaf for leaf in leaves if leaf is not other), *more], [
-        f"{short.shown} means selective recompute and overrules {other.shown}"
-    ]
+    notes: list[str] = []
+    kept = list(leaves)
+    if older is not None:
+        given = {leaf.key for leaf in leaves}
+        means = {"recompute_method": "uniform", "recompute_num_layers": 1}
+        kept += [replace(older, key=key, value=value) for key, value in means.items() if key not in given]
+        notes.append(f"{older.shown} is full recompute in Megatron-DeepSpeed; today's Megatron-LM stops at it: {_FULL_RECOMPUTE}")
+    if short is not None and other is not None:
+        kept.remove(other)
+        notes.append(f"{short.shown} means selective recompute and overrules {other.shown}")
+    return kept, notes
 
 
+_FULL_RECOMPUTE = "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
 _NODES, _EACH, _LORA = "actor_num_nodes", "actor_num_gpus_per_node", "multi_lora_n_adapters"
 
 
