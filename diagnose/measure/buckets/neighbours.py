@@ -42,8 +42,8 @@ with a clear majority of votes. A kernel of known kind votes for it. An unknown 
   never runs between (attention, norm, router, loss), and no such work starts while it runs. At the end of a micro-batch's layers tokens are
   back already, so a pipeline transfer, which stands there, does not pass for one. Where the capture shows no kernel that brings tokens out,
   an exchange with the experts' work on either side counts. Where another backend carries the tokens, none does;
-* an exchange next to attention serves context parallelism, and one elsewhere is a pipeline's where the job file has pipeline stages and no
-  context parallelism;
+* an exchange next to attention serves context parallelism, and one elsewhere is a pipeline's where its stream exchanges far less often than
+  layers are passed, or where the job file has pipeline stages and no context parallelism;
 * an all-gather is of experts (token counts, or a dispatcher that gathers tokens) where their work stands on both sides and nothing starts
   while it runs: parameters are gathered beside the forward pass, or before it. A reduce-scatter has no vote of its own and goes with the
   all-gathers of its stream; an all-reduce is never an exchange of tokens;
@@ -445,6 +445,10 @@ FEWEST = 0.5  # votes for experts, of those on the device's stream that has most
 
 _SIDES = (Sign.ATTENTION, Sign.NORM, Sign.OPTIMIZER, Sign.OTHER, *EXPERT_SIDE)
 _AGAINST = "not expert"
+BETWEEN_PASSES = (
+    0.8  # exchanges for each forward pass of an attention: a pipeline's stand between passes over several layers, others in every layer
+)
+LEAST_TRANSFERS = 4  # of a stream, for its places to tell a pipeline: fewer are cut off by a capture's edges, or chance
 LIKE_THE_OTHERS = 0.5  # of the mean reduction of its stream: what is shorter adds up losses, counts or statistics
 EXCHANGES_PER_WAY_OUT = 1.8  # two, the way out and the way back, and what the capture's edges cut off
 
@@ -458,7 +462,8 @@ def transfers(line: Line, absent: frozenset[CommKind]) -> pl.DataFrame:
     telling = line.known(line.those("telling"), "phased")["phased"]
     carried = bool(line.facts["carries"].any())
     vote = _vote(phased=int(telling.sum()) * 2 > telling.len(), marked=line.has(Sign.OPEN), carried=carried, absent=absent)
-    voted = _beside(moving, line).with_columns(vote.alias("vote"))
+    rare = pl.col("lane").is_in(_between_passes(moving, line).implode())
+    voted = _beside(moving, line).with_columns(rare.alias("rare")).with_columns(vote.alias("vote"))
     keys = ["lane", "exchange"]
     votes = (
         voted.with_columns(pl.len().over(keys).alias("all"))
@@ -493,6 +498,14 @@ def transfers(line: Line, absent: frozenset[CommKind]) -> pl.DataFrame:
     bucket = pl.when(expert).then(pl.lit(DISPATCH)).otherwise(pl.lit(COLLECTIVE))
     sign = pl.when(expert).then(pl.lit(int(Sign.EXCHANGE))).otherwise(pl.lit(int(Sign.NONE)))
     return decisions(line, clear, bucket, "collective_by_stream_and_neighbours", sign=sign, kind=pl.col("vote"))
+
+
+def _between_passes(moving: pl.DataFrame, line: Line) -> pl.Series:
+    """The lanes that exchange far less often than layers are passed, as a pipeline's stages do: once for a pass over several of them."""
+    passes = line.placed(line.those("attends_ahead")).group_by("place").agg(pl.len().alias("passes"))
+    often = moving.filter("exchange").group_by("lane", maintain_order=True).agg(pl.len().alias("n"), pl.col("place").first())
+    some = often.filter(pl.col("n") >= LEAST_TRANSFERS).join(passes, on="place")
+    return some.filter(pl.col("n") <= BETWEEN_PASSES * pl.col("passes"))["lane"]
 
 
 def _unheard(voted: pl.DataFrame, line: Line) -> pl.DataFrame:
@@ -590,7 +603,7 @@ def _vote(*, phased: bool, marked: bool, carried: bool, absent: frozenset[CommKi
     """
     experts = "expert" not in absent and not carried
     contexts = "context" not in absent
-    stages = "pipeline" not in absent and not contexts
+    stages = pl.lit(value=False) if "pipeline" in absent else pl.lit(not contexts) | pl.col("rare")
     optimizer = is_sign("before", Sign.OPTIMIZER) | is_sign("after", Sign.OPTIMIZER)
     sides = [is_sign(side, *EXPERT_SIDE) for side in ("before", "after")]
     context = is_sign("before", Sign.ATTENTION) | is_sign("after", Sign.ATTENTION)
@@ -607,7 +620,7 @@ def _vote(*, phased: bool, marked: bool, carried: bool, absent: frozenset[CommKi
         .then(pl.lit("expert"))
         .when(pl.col("exchange") & context & pl.lit(contexts))
         .then(pl.lit("context"))
-        .when(pl.col("exchange") & ~in_window & pl.lit(stages))
+        .when(pl.col("exchange") & ~in_window & stages)
         .then(pl.lit("pipeline"))
         .when(pl.col("unphased_gather") & optimizer)
         .then(pl.lit("data"))

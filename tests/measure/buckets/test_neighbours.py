@@ -323,6 +323,26 @@ def test_a_transfer_after_the_return_of_tokens_is_no_exchange_of_experts(taxonom
     assert [found[at][0] for at in (4, 6, 11, 13)] == ["dispatch"] * 4
 
 
+@for_each("layers, told", (3, "pipeline"), (1, "other"))
+def test_transfers_between_passes_over_several_layers_are_a_pipeline_s(taxonomy: Taxonomy, layers: int, told: str):
+    """A stage receives once for each pass, whatever its layers exchange; once for each layer may be anything."""
+    ahead, back = (
+        [FLASH, *EXPERTS],
+        ["_unpermute_bwd_with_merging_probs_kernel", (SENDRECV, 20), GROUPED, (SENDRECV, 20), UNPERMUTE, FLASH_BACK, NORM],
+    )
+    stage = [NORM, (SENDRECV, 52), NORM, *ahead * layers, NORM, (SENDRECV, 56), NORM, *back * layers]
+    steps = stage * 4
+    trace = trace_of([Launch(name=name, start=100 * at, duration=90, stream=stream) for at, (name, stream) in enumerate(on_streams(steps))])
+    found = classify(trace, attribute(trace), taxonomy)
+    kinds = found.classes["kind"].gather(found.class_id)
+    assert set(kinds.filter(trace.ops["stream"] == 20)) == {"expert"}
+    assert [set(kinds.filter(trace.ops["stream"] == stream)) for stream in (52, 56)] == [{told}] * 2
+
+
+def on_streams(steps: list[str | tuple[str, int]]) -> list[tuple[str, int]]:
+    return [(step, 7) if isinstance(step, str) else step for step in steps]
+
+
 def overlapped(taxonomy: Taxonomy, moving: list[tuple[str, int, int, int]], steps: list[str | tuple[str, int]]) -> list[tuple[str, str]]:
     """Bucket and kind of collectives (name, stream, start, duration) beside kernels that run one after the other, 100 ns each."""
     launches = [
