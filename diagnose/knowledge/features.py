@@ -38,6 +38,7 @@ class _Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     out_of_memory: Feature
     hierarchical_groups: Feature
     context_groups: Feature
+    interleaved_schedule: Feature
     fp32_product: Feature
     cast: Feature
     python: Feature

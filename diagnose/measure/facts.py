@@ -570,6 +570,7 @@ def trace_facts(trace: Trace, devices: Sequence[DeviceMeasure], knowledge: Knowl
         "hip_version": _hip_version(trace.provenance.environment),
         "graph_launch_calls": graph_launch_calls(trace, knowledge.hosts),
         "hierarchical_context_groups": hierarchical_context_groups(trace, knowledge.features),
+        "interleaved_schedule_seen": any(map(knowledge.features["interleaved_schedule"].search, texts_of(trace))),
         "python_stacks": trace.provenance.has_python_stacks,
         "profiler_overhead_ns": _overhead(trace.provenance, devices),
         "out_of_memory_events": _out_of_memory(trace, knowledge.features),

@@ -337,7 +337,7 @@ def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> Non
     assert matching(KNOWLEDGE.features["wide_gemm"], every) - matching(KNOWLEDGE.features["narrow_gemm"], every) == set(WIDE)
     assert set(KNOWLEDGE.features) == {
         "narrow_gemm", "fp4_gemm", "narrow_reduction", "wide_reduction", "fused_exchange", "wide_gemm", "fused_router", "fused_permutation", "row_padding", "unfused_update", "unfused_loss", "lost_events", "out_of_memory",
-        "hierarchical_groups", "context_groups", "fp32_product", "cast", "python", "training", "fsdp", "megatron",
+        "hierarchical_groups", "context_groups", "interleaved_schedule", "fp32_product", "cast", "python", "training", "fsdp", "megatron",
     }  # fmt: skip
 
 
@@ -463,6 +463,14 @@ OPERATIONS = ("BinaryFunctor<float, float, float, MulFunctor<float> >", "addcdiv
             "void (anonymous namespace)::softmax_warp_forward<float, float, float, 8, false, false>(float*, float const*, int, int, int)",
             "void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float, float, float, at::native::(anonymous namespace)::SoftMaxForwardEpilogue>(float*, float const*, int)",
         ],
+    ),
+    (
+        "interleaved_schedule",
+        [
+            "megatron.core.pipeline_parallel.schedules.forward_backward_pipelining_with_interleaving.warmup",
+            "megatron/core/pipeline_parallel/schedules.py(812): forward_backward_pipelining_with_interleaving",
+        ],
+        ["megatron/core/pipeline_parallel/schedules.py(1789): forward_backward_pipelining_without_interleaving"],
     ),
     (
         "narrow_reduction",
