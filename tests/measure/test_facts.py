@@ -261,7 +261,7 @@ def test_facts_of_the_capture() -> None:
     assert trace_facts(trace, BARE.measure(), KNOWLEDGE, 2) == {
         "hip_version": 7_002_000, "has_experts": False, "is_training": False, "python_seen": True, "framework_seen": "none",
         "world_size": 8, "ranks_captured": 2, "python_stacks": True, "profiler_overhead_ns": 5, "lost_event_warnings": 1,
-        "graph_launch_calls": None, "hierarchical_context_groups": None, "out_of_memory_events": None,
+        "graph_launch_calls": None, "hierarchical_context_groups": None, "interleaved_schedule_seen": False, "out_of_memory_events": None,
     }  # fmt: skip
 
 
