@@ -118,7 +118,7 @@ def overridden_job(overrides: Sequence[str], table: JobSettings) -> Job:
 
 # This project's choice: a key so like one that the file does not set is misspelt; none of 600 real job files holds such a one.
 _NEAR, _NEAR_WORD = 0.9, 0.8
-_HARDLY_READ = 9  # this project's choice: so many unknown keys to a known one are told
+_HARDLY_READ = 3  # this project's choice: more unknown keys than so many to a known one are told
 _INTEGER = re.compile(r"-?\d{1,15}")
 _DECIMAL = re.compile(r"-?(\d{1,15}(\.\d{0,15})?|\.\d{1,15})([eE]-?\d{1,2})?")
 _TRUE, _FALSE = frozenset({"1", "t", "true", "y", "yes"}), frozenset({"0", "f", "false", "n", "no"})
@@ -152,7 +152,8 @@ def settle(parsed: Parsed, table: JobSettings, source: str) -> Job:
     found, unknown, unresolved = _match(leaves, aliases, table, source, notes)
     settings = _settled(found, parsed, unresolved, table, source)
     if parsed.nameless and len(unknown) > _HARDLY_READ * max(1, len(found)):
-        notes.append(f"of {len(found) + len(unknown)} keys {len(found)} are known: what this file is for may be another program's")
+        known = f"{len(found)} {'is' if len(found) == 1 else 'are'} known"
+        notes.append(f"of {len(found) + len(unknown)} keys {known}: what this file is for may be another program's")
     misspelt = _misspelt(unknown, aliases, found.keys() | unresolved)
     return Job(
         format=parsed.format,
