@@ -23,6 +23,7 @@ from diagnose.knowledge.rulebook import OnDemand, Rulebook
 from diagnose.knowledge.settings import load_job_settings
 from diagnose.knowledge.taxonomy import HostRules, Taxonomy, load_host_rules, load_taxonomy, own_bucket_files
 from diagnose.knowledge.walls import VERDICT_COLUMNS, Walls
+from diagnose.knowledge.wordings import Wording
 
 
 class Knowledge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,6 +77,7 @@ def read_rulebook(extra: tuple[RuleFile, ...], *, check: bool) -> Rulebook:
         relevance=relevance,
         buckets=buckets,
         platforms=parse(by_label["platforms.yaml"], Platforms),
+        wordings=parse(by_label["wordings.yaml"], dict[str, Wording]),
         schema=schema,
         expressions=OnDemand({**schema, **VERDICT_COLUMNS}),
         sha256=digest_of(built_in + extra),

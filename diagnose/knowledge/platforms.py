@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Literal, get_args
 
 from msgspec import field
 
 from diagnose.knowledge.data import Strict
+from diagnose.knowledge.rule_files import packaged, parse
+
+Maker = Literal["nvidia", "amd"]
 
 
 class Platform(Strict, frozen=True, kw_only=True):
@@ -14,6 +18,7 @@ class Platform(Strict, frozen=True, kw_only=True):
 
     pattern: str
     architecture: str
+    maker: Maker = "nvidia"
     compute_major: int | None
     compute_minor: int | None
     nvlink_domain: int | None
@@ -69,6 +74,20 @@ class Platforms(Strict, frozen=True, kw_only=True):
 
 
 PLATFORM_FACTS = ("platform", "gpu_compute_major", "nvlink_domain")
+
+
+def load_platforms() -> Platforms:
+    """The program's own table. Raises RuleFileError."""
+    return parse(packaged("platforms.yaml"), Platforms)
+
+
+def maker_of(named: str | None, platforms: Platforms) -> Maker | None:
+    """Who makes a GPU that is named by its platform key or its product's name, or with its maker; None for an unknown name."""
+    if named is None:
+        return None
+    key = named.lower() if named.lower() in platforms.platforms else platform_of(named, platforms)
+    told = next((one for one in get_args(Maker) if re.search(rf"\b{one}\b", named, re.IGNORECASE)), None)
+    return told if key is None else platforms.platforms[key].maker
 
 
 def platform_of(gpu_name: str | None, platforms: Platforms) -> str | None:

@@ -42,9 +42,10 @@ def checked(
     """The rulebook with all its expressions compiled. Raises RuleFileError for one that is wrong, and for names and templates."""
     entries = [(label, "", entry) for label, entry in (*rules.values(), *fixes.values())]
     entries += [(label, key, check) for key, (label, check) in checks.items()]
+    of_wordings = [("wordings.yaml", key, wording) for key, wording in book.wordings.items()]
     wanted = [
         Wanted(label, *found)
-        for label, place, entry in (*entries, ("relevance.yaml", "", book.relevance))
+        for label, place, entry in (*entries, ("relevance.yaml", "", book.relevance), *of_wordings)
         for found in written_in(entry, place)
     ]
     of_walls = [Wanted("walls.yaml", *found) for found in written_in(book.walls)]

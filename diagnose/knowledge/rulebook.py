@@ -14,6 +14,7 @@ from diagnose.knowledge.platforms import Platforms
 from diagnose.knowledge.relevance import Relevance
 from diagnose.knowledge.settings import JobSettings, Numerics, SettingSpec
 from diagnose.knowledge.walls import Walls
+from diagnose.knowledge.wordings import Wording
 
 
 class Rulebook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,6 +29,7 @@ class Rulebook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     relevance: Relevance
     buckets: Buckets
     platforms: Platforms
+    wordings: Mapping[str, Wording]
     schema: Mapping[str, pl.DataType]
     expressions: Mapping[tuple[str, Kind], Expression]
     sha256: str

@@ -32,7 +32,7 @@ from diagnose.document.ranks import RankProblem, Ranks
 from diagnose.job import Job, count_of
 from diagnose.job.derived import completed
 from diagnose.knowledge.load import Knowledge
-from diagnose.knowledge.platforms import Platform, platform_of
+from diagnose.knowledge.platforms import Platform, maker_of, platform_of
 from diagnose.knowledge.rulebook import Rulebook
 from diagnose.load.trainer_log import LoggedRun
 from diagnose.measure.capture import Measured, merged, typical
@@ -316,6 +316,7 @@ def _facts(
     rulebook = knowledge.rulebook
     key, platform = _platform(shown, rulebook)
     values["platform"] = key
+    values["gpu_maker"] = "amd" if values["hip_version"] is not None else maker_of(_text(values["gpu_name"]), rulebook.platforms)
     values["nvlink_domain"] = nvlink_domain(platform, ranks)
     if values["gpu_compute_major"] is None and platform:
         values["gpu_compute_major"] = platform.compute_major
@@ -331,6 +332,10 @@ def _facts(
         guessed |= {name for name in rulebook.facts if "blocking" in name}
     found = typed_facts(values, {name: spec.unit for name, spec in rulebook.facts.items()}, frozenset(guessed))
     return found | {name: structs.replace(found[name], status="config") for name in configured}
+
+
+def _text(value: FactValue) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _slowdown(shown: DeviceMeasure, unprofiled_step_ns: float | None) -> dict[str, FactValue]:

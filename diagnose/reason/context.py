@@ -18,6 +18,7 @@ from diagnose.knowledge import conditions
 from diagnose.knowledge.conditions import Expression
 from diagnose.knowledge.platforms import PLATFORM_FACTS, platform_of
 from diagnose.knowledge.rulebook import Rulebook
+from diagnose.knowledge.wordings import Wording
 
 
 class Context(Struct, frozen=True, kw_only=True, dict=True):
@@ -71,6 +72,17 @@ class Context(Struct, frozen=True, kw_only=True, dict=True):
         shown = self.rulebook.relevance.frameworks
         holds = self.holds_all(list(shown.values()))
         return tuple(name for name, true in zip(shown, holds, strict=True) if true is not False)
+
+    def worded(self, text: str) -> str:
+        """A text of a rule as it reads on this run's GPUs."""
+        for wording in self._wordings:
+            text = wording.form(text)
+        return text
+
+    @cached_property
+    def _wordings(self) -> tuple[Wording, ...]:
+        wordings = tuple(self.rulebook.wordings.values())
+        return tuple(one for one, true in zip(wordings, self.holds_all([one.when for one in wordings]), strict=True) if true)
 
     def missing(self, expression: Expression) -> tuple[str, ...]:
         """Names that an expression reads and that have no value here, in order."""

@@ -406,7 +406,7 @@ def _finding(rule: Rule, saves: float | None, context: Context, reader: FixReade
         wall=rule.wall,
         severity=_severity(rule, share, context),
         status=weakest([rule.claim, *_statuses(rule, late, context)]),
-        summary=templates.fill(rule.summary, values),
+        summary=templates.fill(context.worded(rule.summary), values),
         evidence=tuple(_evidence(name, context) for name in rule.evidence if context.values.get(name) is not None),
         bound_ns=bound,
         speedup_ceiling=ceiling,
@@ -414,7 +414,7 @@ def _finding(rule: Rule, saves: float | None, context: Context, reader: FixReade
         fixes=tuple(_within_reach(fix, rule, context) for fix in reader.read(rule.fixes, rule.first)),
         wrong_when=rule.wrong_when,
         why=rule.why,
-        check=rule.check,
+        check=context.worded(rule.check),
         refs=rule.refs,
     )
 
@@ -483,9 +483,9 @@ def _not_assessed(rule: Rule, context: Context) -> NotAssessed:
     measured = [name for name in missing if name in specs and name not in of_ranks]
     told = [name.removeprefix("job_") for name in missing if name not in specs]
     sentences = [SEVERAL_RANKS] if of_ranks and not measured else []
-    sentences += [f"{name}: {specs[name].null}." for name in measured]
+    sentences += [context.worded(f"{name}: {specs[name].null}.") for name in measured]
     if measured and rule.capture:
-        sentences.append(rule.capture)
+        sentences.append(context.worded(rule.capture))
     if told and context.job is None:
         sentences.append(f"{WANTED}: {', '.join(told)}.")
     elif told:

@@ -221,6 +221,14 @@ def test_wrong_checks_name_file_line_and_check(tmp_path: Path, change: dict[str,
     assert f"checks/own.yaml is wrong: line {line}: {said}" in caught.value.what
 
 
+def test_no_text_names_nvidias_tools_on_amd_and_no_wording_is_left_over() -> None:
+    said = [text for rule in BOOK.rules.values() for text in (rule.summary, rule.check, rule.capture)]
+    said += [fact.null for fact in BOOK.facts.values()]
+    amd = BOOK.wordings["amd"]
+    assert [text for text in map(amd.form, said) if re.search(r"nsys|Nsight|\bncu\b", text)] == []
+    assert [phrase for phrase in amd.instead if not any(phrase in text for text in said)] == []
+
+
 def test_own_fix(tmp_path: Path) -> None:
     assert load_rulebook([fix_file(tmp_path)]).fixes["OWN-01"].title == "own"
 

@@ -279,3 +279,15 @@ def test_what_needs_experts_is_offered_to_models_with_experts_alone() -> None:
         key for key, fix in BOOK.fixes.items() if any(re.fullmatch("job_num_moe_experts >=? [12]", need.condition) for need in fix.needs)
     }
     assert {"HOST-01", "HOST-15"} <= needing <= set(PROGRAMS["experts"].fixes)
+
+
+def test_what_is_advised_on_amd_names_no_tool_of_nvidias() -> None:
+    def advice(maker: str | None) -> str:
+        lacking: dict[str, FactValue] = dict.fromkeys(("host_sync_ns", "peak_reserved_bytes", "gc_ns", "pageable_copy_ns"))
+        findings, unknown = find(facts(gpu_maker=maker, opaque_graph_share=0.5, resolved_wait_rate=0.1, **lacking), job=None, rulebook=BOOK)
+        return " ".join((*(one.summary + one.check for one in findings), *(one.how for one in unknown)))
+
+    nvidia, amd = advice("nvidia"), advice("amd")
+    assert [tool in amd for tool in ("Nsight", "nsys", "torch.profiler")] == [False, False, True]
+    assert "nsys" in nvidia
+    assert advice(None) == nvidia

@@ -242,8 +242,14 @@ def _commands(document: Diagnosis, typed: TypedFiles) -> Iterator[tuple[str, str
         yield "why", f"diagnose explain {fixes[0]}"
         yield "check", f"diagnose compare {run} AFTER" + (f" --config {job}" if job is not None else "")
     if _alone(document):
-        yield "capture", f"diagnose capture {job or 'JOB'}"
+        yield "capture", f"diagnose capture {job or 'JOB'}{_on_platform(document)}"
     yield "more", "-v every finding, -vv all tables, -o report.html the page"
+
+
+def _on_platform(document: Diagnosis) -> str:
+    """Who made the GPU, where that is captured otherwise than most."""
+    maker = document.facts.get("gpu_maker")
+    return "" if maker is None or maker.value in (None, "nvidia") else f" --platform {maker.value}"
 
 
 MOST_TYPED = 4  # traces that a command repeats; of more the folder is asked for
