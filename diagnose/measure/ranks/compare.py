@@ -19,9 +19,10 @@ from diagnose.knowledge.buckets import Buckets
 from diagnose.knowledge.templates import enumerated
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.ranks import transfers
+from diagnose.measure.ranks.background import Background
 from diagnose.measure.ranks.facts import rank_list
 from diagnose.measure.ranks.groups import experts, like_groups, pipeline, slow_devices, tails
-from diagnose.measure.ranks.lateness import Background, late
+from diagnose.measure.ranks.lateness import late
 from diagnose.measure.ranks.matching import Clocks, aligned, ends_apart
 from diagnose.measure.ranks.members import Input, Member, host_label, members_of, mesh_of
 from diagnose.measure.ranks.schedule import schedule_of

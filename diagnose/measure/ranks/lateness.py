@@ -1,24 +1,21 @@
-"""Who keeps the others waiting, how often, and what takes longer there."""
+"""Who keeps the others waiting, how often, and what that costs."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cached_property
 from statistics import fmean, median_low
 
 import polars as pl
-from msgspec import Struct, field, structs
+from msgspec import Struct, structs
 
-from diagnose.document.ranks import ExpertImbalance, Late, LateCause, Pattern
-from diagnose.knowledge.buckets import Buckets
+from diagnose.document.ranks import Late, LateCause, Pattern
 from diagnose.measure.device import step_median
 from diagnose.measure.ranks.arrivals import Arrivals, arrivals_of, waited_for_alone
-from diagnose.measure.ranks.groups import Slowness
-from diagnose.measure.ranks.matching import Clocks
+from diagnose.measure.ranks.background import Background
+from diagnose.measure.ranks.causes import EXPLAINS, cause_of, launch_ratio, more_work, slow_cpus, slow_in_turn, uneven
 from diagnose.measure.ranks.members import Member
-from diagnose.measure.ranks.schedule import Schedule
-from diagnose.measure.ranks.transfers import OwnTimes, Transfers, stalling
+from diagnose.measure.ranks.transfers import Transfers, stalling
 from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import COMM_KINDS, EXPERT_GEMM, CommKind
 
@@ -28,9 +25,6 @@ WORTH_ROTATING = 0.05  # likewise for waiting behind nobody in particular
 ALWAYS, MOSTLY = 0.8, 0.5  # share of the waiting that is behind one rank
 OWN = 0.6  # of the waiting: by so much the late rank's own time must exceed that of its likes, or it is late because it waited elsewhere
 MOST_STEPS = 0.7  # of the steps: there it must exceed theirs by half of that at least
-EXPLAINS = 0.4  # share of the lateness that a cause must account for
-IN_TURN = 0.15  # of the uneven work: where less of it moves from member to member, the same ones have most in all steps
-SLOW_CPU = 1.25  # times the others' time from one launch to the next
 EVENED: tuple[LateCause, ...] = ("expert_work", "vision_work", "more_work")  # work of which the late ones keep their share when it is even
 TOGETHER = 0.1  # of the longest wait in an exchange: who waits less than that came as late as the last
 
@@ -38,9 +32,9 @@ TOGETHER = 0.1  # of the longest wait in an exchange: who waits less than that c
 class _Blame(Struct, frozen=True, kw_only=True):
     """Waiting in one set of ranks: per step by who came last (by place), how often each did, and in which kinds.
 
-    `held`: by a member's place, how long waiting in these exchanges may have held its compute up, ns per step. `near`: how often each came
-    last or as late as the last. Of several that come late together the waiting is behind the one that does so
-    most often. `of_steps`: by a member's place and step, what the others wait for it on average, ns.
+    `held`: by a member's place, how long waiting in these exchanges may have held its compute up, ns per step. `near`: exchange (lane,
+    ordinal) and place among `members` of each that came last or as late as the last. Of several that come late together the waiting is
+    behind the one that does so most often. `of_steps`: by a member's place and step, what the others wait for it on average, ns.
     """
 
     members: tuple[Member, ...]
@@ -48,50 +42,19 @@ class _Blame(Struct, frozen=True, kw_only=True):
     of_steps: Mapping[int, Mapping[int, int]]
     held: Mapping[int, int]
     lasts: Mapping[int, int]
-    near: Mapping[int, int]
+    near: pl.DataFrame
     noticed: int
     kinds: tuple[CommKind, ...]
 
+    def together(self, place: int) -> set[int]:
+        """Places of those that come as late as a member in most of the exchanges to which it comes last, or nearly."""
+        local = next(number for number, member in enumerate(self.members) if member.place == place)
+        own = self.near.filter(pl.col("place") == local).select(*_EXCHANGE)
+        counts = self.near.join(own, on=_EXCHANGE, how="semi").group_by("place").len().iter_rows()
+        return {self.members[other].place for other, number in counts if other != local and number >= MOSTLY * own.height}
 
-class Background(Struct, frozen=True, kw_only=True, dict=True):
-    """What is known of all members and, by place: own times, those with a slow device, like groups; and experts, clocks, buckets in use.
 
-    `begun`: by place, the first step of a capture that began late: waiting there is for the capture. `schedule` of the pipeline; None:
-    there is none, or it is not known. `transfers`: by place, transfer per step in groups of which all
-    members were captured: in others it may hold waiting for one that was not; None: all were.
-    """
-
-    members: Sequence[Member]
-    own: Mapping[int, OwnTimes]
-    slow: Mapping[int, Slowness]
-    alike: Mapping[int, str]
-    experts: Sequence[ExpertImbalance]
-    clocks: Clocks
-    buckets: Buckets
-    schedule: Schedule | None = None
-    transfers: Mapping[int, int] | None = None
-    begun: Mapping[int, int] = field(default_factory=dict)
-
-    def transfer(self, place: int) -> int:
-        """What a member surely transfers, ns per step."""
-        return self.own[place].transfer_ns if self.transfers is None else self.transfers[place]
-
-    @cached_property
-    def launchless(self) -> frozenset[int]:
-        """Places of those whose captures lost their launches while most others have theirs: what held them up is not known."""
-        without = frozenset(member.place for member in self.members if not member.launches)
-        return without if 2 * len(without) < len(self.members) else frozenset()
-
-    @cached_property
-    def _stages(self) -> Mapping[int, int | None]:
-        """By place, a member's stage; empty where the schedule is not known."""
-        return {} if self.schedule is None else {member.place: self.schedule.of.get(member.rank.rank) for member in self.members}
-
-    def likes(self, place: int, fallback: Sequence[Member]) -> list[int]:
-        """Places of the other members of the same like group and stage; those of `fallback` where it is alone in it."""
-        mine = self.alike[place], self._stages.get(place)
-        found = [other for other, group in self.alike.items() if (group, self._stages.get(other)) == mine and other != place]
-        return found or [member.place for member in fallback]
+_EXCHANGE = ("lane", "ordinal")
 
 
 def late(every: Sequence[Transfers], known: Background) -> tuple[Late, ...]:
@@ -135,9 +98,9 @@ def _blames(every: Sequence[Transfers], begun: Mapping[int, int]) -> Iterator[_B
 
 def _behind(
     group: Sequence[Transfers], members: tuple[Member, ...], held_up: Mapping[int, int], begun: Mapping[int, int]
-) -> tuple[dict[int, int], Mapping[int, Mapping[int, int]], dict[int, int], dict[int, int]]:
+) -> tuple[dict[int, int], Mapping[int, Mapping[int, int]], dict[int, int], pl.DataFrame]:
     """By member: how long the others wait (mean ns per step, at most what that held them up), likewise of each step (whatever it held
-    up), how often it came last, or nearly.
+    up), how often it came last; and who came last or nearly, by exchange.
     """
     table = pl.concat(
         [
@@ -145,15 +108,14 @@ def _behind(
             for number, one in enumerate(group)
         ]
     )
-    exchange = ["lane", "ordinal"]
-    noticed = table.filter(pl.col("last").any().over(exchange))
-    nearly = noticed.filter(pl.col("last") | (pl.col("wait") <= TOGETHER * pl.col("wait").max().over(exchange)))
+    noticed = table.filter(pl.col("last").any().over(_EXCHANGE))
+    nearly = noticed.filter(pl.col("last") | (pl.col("wait") <= TOGETHER * pl.col("wait").max().over(_EXCHANGE)))
     often = nearly.group_by("place").len("often")
-    named = nearly.join(often, on="place").sort(*exchange, "often", "place", descending=[False, False, True, False])
-    last = named.unique(exchange, keep="first", maintain_order=True).select(*exchange, pl.col("place").alias("culprit"))
+    named = nearly.join(often, on="place").sort(*_EXCHANGE, "often", "place", descending=[False, False, True, False])
+    last = named.unique(_EXCHANGE, keep="first", maintain_order=True).select(*_EXCHANGE, pl.col("place").alias("culprit"))
     costs = (
         table.filter(pl.col("index").is_not_null())
-        .join(last, on=exchange)
+        .join(last, on=_EXCHANGE)
         .filter(pl.col("place") != pl.col("culprit"))
         .group_by("culprit", "place", "index")
         .agg(pl.col("wait").sum())
@@ -171,11 +133,9 @@ def _behind(
         late: min(round(sums[late]), median_low([ns for place, ns in held_up.items() if place != late]))
         for late in (member.place for member in members)
     }
-    lasts, near = (
-        {member.place: counts.get(place, 0) for place, member in enumerate(members)}
-        for counts in (dict(frame.group_by("place").len().iter_rows()) for frame in (table.filter("last"), nearly))
-    )
-    return behind, of_steps, lasts, near
+    counts = dict(table.filter("last").group_by("place").len().iter_rows())
+    lasts = {member.place: counts.get(place, 0) for place, member in enumerate(members)}
+    return behind, of_steps, lasts, nearly.select(*_EXCHANGE, "place")
 
 
 def _held_up(group: Sequence[Transfers], members: Sequence[Member]) -> dict[int, int]:
@@ -257,7 +217,7 @@ def _second(blame: _Blame, first: Late, rest: int, known: Background) -> int | N
     likes = [one for one in others if one.place in known.likes(place, others)]
     if not likes or not _slower(known, place, others, wait) or _held_up_unseen(known, place, others) >= OWN * wait:
         return None
-    return place if _cause(known.members[place], likes, wait, known)[0] not in {"unknown", first.cause} else None
+    return place if cause_of(known.members[place], likes, wait, known)[0] not in {"unknown", first.cause} else None
 
 
 def _straggler(blame: _Blame, culprit: int, total: int, arrivals: Arrivals, known: Background, *, beside: int | None = None) -> Late:
@@ -267,9 +227,10 @@ def _straggler(blame: _Blame, culprit: int, total: int, arrivals: Arrivals, know
     share = blame.behind[culprit] / total
     member = next(one for one in blame.members if one.place == culprit)
     others = [one for one in blame.members if one.place != culprit]
-    with_it = [one for one in others if blame.near[one.place] >= MOSTLY * blame.noticed and one.rank.rank != beside]
-    cause, bucket, longer, words = _cause(member, others, blame.behind[culprit], known)
-    slow = _slow_cpus((member, *others)) if cause == "slow_host" else known.slow.keys()
+    together = blame.together(culprit)
+    with_it = [one for one in others if one.place in together and one.rank.rank != beside]
+    cause, bucket, longer, words = cause_of(member, others, blame.behind[culprit], known)
+    slow = slow_cpus((member, *others)) if cause == "slow_host" else known.slow.keys()
     fellows = {one.place for one in others if culprit in slow and one.place in slow} | {one.place for one in with_it}
     late_ones = {culprit, *fellows} if len(fellows) < len(others) else {culprit}
     waited = sum(blame.behind[place] for place in late_ones) * len(others) // (len(blame.members) - len(late_ones))
@@ -278,7 +239,7 @@ def _straggler(blame: _Blame, culprit: int, total: int, arrivals: Arrivals, know
     pattern: Pattern = "always" if share >= ALWAYS else "mostly"
     if cause == "slow_gpu":
         early = [one for one in others if one.place not in late_ones]
-        wait = min(wait, max(_more_work(one, early) for one in (member, *others) if one.place in late_ones) or wait)
+        wait = min(wait, max(more_work(one, early) for one in (member, *others) if one.place in late_ones) or wait)
     times = blame.lasts[culprit] / blame.noticed
     aside = "" if beside is None else f" beside that for rank {beside}"
     much = f"{share:.1%} of the waiting{aside} is for it".replace("%", " %")
@@ -303,7 +264,7 @@ def _straggler(blame: _Blame, culprit: int, total: int, arrivals: Arrivals, know
         status="inferred",
         alike=tuple(one.rank.rank for one in alike),
         saves_ns=min(wait, waited * (like - keep) // like) if cause in EVENED else _beyond_captured(culprit, wait, known),
-        launch_ratio=_launch_ratio(member, [one for one in others if one.place not in late_ones]),
+        launch_ratio=launch_ratio(member, [one for one in others if one.place not in late_ones]),
     )
 
 
@@ -324,25 +285,11 @@ def _beyond_captured(culprit: int, wait: int, known: Background) -> int | None:
     return None if known.transfers is None or longer <= wait else longer
 
 
-def _slow_cpus(members: Sequence[Member]) -> set[int]:
-    """Places of those whose CPUs are slow all over: from one launch to the next they take longer by SLOW_CPU than the others (median)."""
-    gaps = {one.place: ns for one in members if (ns := one.launch_gap_ns) is not None}
-    usual = median_low(gaps.values()) if gaps else 0
-    return {place for place, ns in gaps.items() if ns >= SLOW_CPU * usual > 0}
-
-
-def _launch_ratio(member: Member, others: Sequence[Member]) -> float | None:
-    """How many times as long as the others' CPUs its own takes from one launch to the next; None where that is not known."""
-    mine, theirs = member.launch_gap_ns, [ns for one in others if (ns := one.launch_gap_ns) is not None]
-    usual = median_low(theirs) if theirs else None
-    return round(mine / usual, 3) if mine is not None and usual else None
-
-
 def _late_alike(member: Member, blame: _Blame, late_ones: Collection[int], cause: LateCause, known: Background) -> bool:
     """Whether one that comes late with the straggler has its own reason for that, and the same, rather than waiting for it elsewhere."""
     rest = [one for one in blame.members if one.place not in late_ones]
     wait = max(blame.behind.values())
-    return _slower(known, member.place, rest, wait) and _cause(member, rest, wait, known)[0] == cause
+    return _slower(known, member.place, rest, wait) and cause_of(member, rest, wait, known)[0] == cause
 
 
 def _ranks(words: str, members: Sequence[Member]) -> str:
@@ -369,7 +316,7 @@ def _slow_stages(known: Background) -> list[Late]:
     longer = known.own[culprit.place].median_ns - known.own[others[0].place].median_ns
     if longer < WORTH * culprit.median.window_ns:
         return []
-    cause, bucket, above, words = _cause(culprit, [member for member in mates if member in others] or others, longer, known)
+    cause, bucket, above, words = cause_of(culprit, [member for member in mates if member in others] or others, longer, known)
     return [
         Late(
             kinds=("pipeline",),
@@ -404,12 +351,12 @@ def _in_turn(blame: _Blame, members: Sequence[Member], total: int, known: Backgr
     ranks = tuple(one.rank.rank for one in blame.members)
     lost = next((entry.lost_ns for entry in known.experts if entry.ranks == ranks), 0)
     by_layer = lost >= EXPLAINS * total
-    slow, whose = _slow_in_turn(members)
+    slow, whose = slow_in_turn(members)
     found: tuple[LateCause, str | None, int]
     if slow >= EXPLAINS * total:
         found = ("slow_gpu", None, slow)
     else:
-        found = ("expert_work", EXPERT_GEMM, lost) if by_layer else _uneven(members, known.buckets)
+        found = ("expert_work", EXPERT_GEMM, lost) if by_layer else uneven(members, known.buckets)
     cause, bucket, longer = found
     told = longer >= EXPLAINS * total
     if shown and not told:
@@ -442,48 +389,6 @@ def _in_turn(blame: _Blame, members: Sequence[Member], total: int, known: Backgr
         status="inferred",
         saves_ns=total * (len(members) - 1) // len(members) if told and cause in EVENED else None,
     )
-
-
-def _slow_in_turn(members: Sequence[Member]) -> tuple[int, Member | None]:
-    """What the slowest device of each step takes longer than the mean, because its kernels take longer in this step (ns per step).
-
-    And whose device that is, where nearly all of it is of one.
-    """
-    every = [
-        {step.index: sum(step.compute.values()) * (1 - 1 / member.pace(step.index)) for step in member.device.split} for member in members
-    ]
-    common = set.intersection(*(set(steps) for steps in every)) if every else set()
-    above: defaultdict[int, float] = defaultdict(float)  # by place
-    for index in common:
-        column = [steps[index] for steps in every]
-        slowest = max(column)
-        above[column.index(slowest)] += slowest - fmean(column)
-    total = sum(above.values())
-    whose = next((members[place] for place, ns in above.items() if ns >= ALWAYS * total), None)
-    return round(total / max(1, len(common))), whose
-
-
-def _uneven(members: Sequence[Member], buckets: Buckets) -> tuple[LateCause, str, int]:
-    """What the members' work differs in most, another one having most in each step.
-
-    Cause, the bucket with most of it, and by how much the longest of a step exceeds the mean (ns per step); 0 where it is the same members
-    in all steps, so that they do not take turns.
-    """
-    every = [{step.index: step.compute for step in member.device.split} for member in members]
-    common = sorted(set.intersection(*(set(steps) for steps in every))) if every else []
-    found: list[tuple[int, LateCause, str]] = [(0, "unknown", "")]
-    for cause in dict.fromkeys(spec.late_cause for spec in buckets.values()):
-        own = [bucket for bucket, spec in buckets.items() if spec.late_cause == cause]
-        table = [[sum(steps[index].get(bucket, 0) for bucket in own) for index in common] for steps in every]  # by member and step
-        longest = [max((work, place) for place, work in enumerate(column))[1] for column in zip(*table, strict=True)]
-        above = sum(table[place][step] for step, place in enumerate(longest)) - sum(map(sum, table)) // max(1, len(table))
-        always = max(map(sum, table), default=0) - sum(map(sum, table)) // max(1, len(table))
-        if above - always >= IN_TURN * above > 0:
-            most = {bucket: sum(every[place][common[step]].get(bucket, 0) for step, place in enumerate(longest)) for bucket in own}
-            usual = {bucket: sum(steps[index].get(bucket, 0) for steps in every for index in common) // len(every) for bucket in own}
-            found.append((above // len(common), cause, max(own, key=lambda bucket: most[bucket] - usual[bucket])))
-    ns, cause, bucket = max(found)
-    return cause, bucket, ns
 
 
 def _of_all_groups(entry: Late, known: Background) -> Late:
@@ -604,57 +509,3 @@ def _over(mine: Sequence[int], theirs: Sequence[Sequence[int]]) -> list[int]:
 def in_most_steps(excess: Sequence[int], wait: int) -> bool:
     """Whether it makes up about what the others wait, in most steps."""
     return integer_median(excess) >= OWN * wait and sum(one >= OWN * wait / 2 for one in excess) >= MOST_STEPS * len(excess)
-
-
-# ------------------------------------------------------------------------------------------------ causes
-
-
-def _cause(member: Member, others: Sequence[Member], wait: int, known: Background) -> tuple[LateCause, str | None, int | None, str]:
-    """What takes longer on the late rank than on the others: cause, bucket, by how much per step, and the figures in words."""
-    slowness = known.slow.get(member.place)
-    per = "in the capture" if member.device.steps.anchor == "capture" else "a step"
-    if slowness is not None:
-        much = f"take {slowness.ratio:.2f} times as long as on the others (median of {slowness.shapes} shapes by their work)"
-        return "slow_gpu", None, _above(member, others, "compute_busy_ns"), f"its kernels of like shape {much}"
-    starved = _above(member, others, "launch_starved_ns")
-    bucket, more = _longest_bucket(member, others)
-    if starved >= EXPLAINS * wait and starved >= more:
-        words = f"its CPU launches later: it is launch-bound for {starved / 1e6:.3f} ms {per} more than on the others"
-        return "slow_host", None, starved, words
-    moving = known.transfer(member.place) - median_low([known.transfer(one.place) for one in others])
-    if moving >= EXPLAINS * wait and moving >= more:
-        words = f"collectives in its other groups transfer for {moving / 1e6:.3f} ms {per} more than those of the others"
-        return "slow_link", None, moving, words
-    if bucket is None or more < EXPLAINS * wait:
-        return "unknown", None, None, "no part of its step takes correspondingly longer than on the others"
-    words = f"its work in the bucket {bucket.replace('_', ' ')} takes {more / 1e6:.3f} ms {per} more than on the others"
-    return known.buckets[bucket].late_cause, bucket, more, words
-
-
-def _above(member: Member, others: Sequence[Member], figure: str) -> int:
-    """How much more of a budget's figure the member has per step than the median of the others."""
-    return int(getattr(member.median, figure)) - int(median_low([getattr(one.median, figure) for one in others]))
-
-
-def _work(member: Member) -> dict[str, int]:
-    """How long each bucket runs per step (median), transport aside: that holds the waiting. Several streams at once count once."""
-    roles = member.device.usage.names.filter(pl.col("role") == "transport").group_by("bucket").agg(pl.col("work_ns").sum())
-    moving = {str(bucket): int(ns) for bucket, ns in roles.iter_rows()}
-    return {bucket: max(0, min(ns - moving.get(bucket, 0) // len(member.steps), member.busy[bucket])) for bucket, ns in member.work.items()}
-
-
-def _more_work(member: Member, others: Sequence[Member]) -> int:
-    """How much longer its operations take per step than the others', and its host keeps it waiting: no step gets shorter by more."""
-    mine, theirs = _work(member), [_work(one) for one in others]
-    above = (ns - int(median_low([one.get(bucket, 0) for one in theirs])) for bucket, ns in mine.items())
-    return sum(max(0, ns) for ns in above) + max(0, _above(member, others, "launch_starved_ns"))
-
-
-def _longest_bucket(member: Member, others: Sequence[Member]) -> tuple[str | None, int]:
-    """The bucket whose work exceeds the others' most, and by how much."""
-    mine, theirs = _work(member), [_work(one) for one in others]
-    above = {bucket: ns - int(median_low([one.get(bucket, 0) for one in theirs])) for bucket, ns in mine.items()}
-    if not above:
-        return None, 0
-    bucket = max(above, key=lambda name: (above[name], name))
-    return bucket, above[bucket]

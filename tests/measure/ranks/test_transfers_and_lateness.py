@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.measure.ranks.arrivals import arrivals_of, waited_for_alone
+from diagnose.measure.ranks.background import Background
 from diagnose.measure.ranks.compare import chosen_member, problems, whole_transfers
 from diagnose.measure.ranks.groups import experts, followed_shares, like_groups, slow_devices
-from diagnose.measure.ranks.lateness import Background, in_most_steps, late
+from diagnose.measure.ranks.lateness import in_most_steps, late
 from diagnose.measure.ranks.matching import clocks, ends_apart, match
 from diagnose.measure.ranks.schedule import Schedule
 from diagnose.measure.ranks.stages import Stages
@@ -480,6 +481,15 @@ def test_two_ranks_that_come_late_together_are_found() -> None:
     assert (found.rank, found.cause, found.pattern) == (1, "slow_host", "always")
     assert "50.0 % of the 20 collectives" in found.evidence
     assert "as late as it in most of them: rank 4" in found.evidence
+
+
+def test_ranks_are_late_together_only_where_they_come_last_in_the_same_exchanges() -> None:
+    """Rank 1 is late in every third exchange; rank 2, late in all others, waits for it there."""
+    both = some(6, {1: [380_000, 0, 0], 2: [0, 90_000, 90_000]})
+    (found,) = judged([replace(one, blocked_ns={1: 1_200_000, 2: 2_700_000}.get(one.rank, 3_900_000)) for one in both])
+    assert (found.rank, found.pattern, found.wait_ns) == (1, "mostly", 7 * 380_000)
+    assert "late with it" not in found.evidence
+    assert "as late as it" not in found.evidence
 
 
 def test_of_a_capture_that_ends_early_the_steps_that_it_shares_count() -> None:
