@@ -23,7 +23,7 @@ _PLACES = (
     *(f"role:{role}" for role in ("compute", "transport", "packing", "copy")),
     *(
         f"ranks:{part}"
-        for part in ("straggler", "rotating", "skewed", "experts", "stages", "tail", "link", "duplicate", "steps", "captured")
+        for part in ("straggler", "another", "rotating", "skewed", "experts", "stages", "tail", "link", "duplicate", "steps", "captured")
     ),
     "tiny",
 )

@@ -11,7 +11,7 @@ from diagnose.document.diagnosis import Where
 from diagnose.document.ranks import Ranks
 from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.kernels import TINY_NS
-from diagnose.measure.ranks.facts import late_with, slow_link, slowest_stage, the_straggler, worst_experts
+from diagnose.measure.ranks.facts import another_straggler, late_with, slow_link, slowest_stage, the_straggler, worst_experts
 from diagnose.measure.records import DeviceRecords
 from diagnose.model.vocabulary import COMM_KINDS
 
@@ -52,12 +52,13 @@ def rank_where(ranks: Ranks | None) -> Mapping[str, Where]:
     """Among the captured ranks ("ranks:…"); what concerns no rank is left out. Steps are those of the run."""
     if ranks is None:
         return {}
-    late, experts, link = the_straggler(ranks), worst_experts(ranks), slow_link(ranks)
+    late, another, experts, link = the_straggler(ranks), another_straggler(ranks), worst_experts(ranks), slow_link(ranks)
     stage = slowest_stage(ranks.pipeline.stages) if ranks.pipeline else None
     rotating = max((one for one in ranks.late if one.pattern == "rotating"), key=lambda one: one.wait_ns, default=None)
     tail = max(ranks.tail, key=lambda one: (one.tail_ns, -one.rank), default=None)
     found: dict[str, Iterable[int]] = {
         "straggler": () if late is None or late.rank is None else (late.rank, *late_with(ranks)),
+        "another": () if another is None or another.rank is None else (another.rank, *another.alike),
         "rotating": rotating.ranks if rotating else (),
         "skewed": {one.rank for one in ranks.skew},
         "experts": (experts.busiest,) if experts else (),

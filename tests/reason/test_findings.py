@@ -239,6 +239,18 @@ def test_an_inferred_cause_weakens_the_claim(status: Status, said: str) -> None:
     assert found["compute-straggler-slow-gpu"].status == said
 
 
+def test_another_rank_that_is_late_by_a_cause_of_its_own_has_a_finding_of_its_own() -> None:
+    found, _ = of_ranks(ranks(late=(late(3, 20_000_000), late(5, 9_000_000, cause="slow_host", longer=8_000_000))))
+    assert set(found) == {"compute-straggler-slow-gpu", "communication-another-straggler"}
+    finding = found["communication-another-straggler"]
+    assert (finding.bound_ns, finding.severity, finding.status, finding.where.ranks) == (9_000_000, "high", "measured", (5,))
+    assert [fix.id for fix in finding.fixes] == ["HOST-04", "HOST-03"]
+    assert finding.summary == (
+        "Beside their waiting for rank 3, the other ranks wait 9.00 ms per step for rank 5, which is late by a cause of its own: its CPU "
+        "launches late (8.00 ms per step more than on peer ranks). Mending the one leaves the other."
+    )
+
+
 def test_start_skew_is_no_straggler() -> None:
     """Two hosts, sixteen expert-parallel ranks, two of them captured; one window is 102 ms longer and ends with the other (a published
     case).

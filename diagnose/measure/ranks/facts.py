@@ -13,7 +13,7 @@ from statistics import fmean, median, median_low
 
 from msgspec import Struct
 
-from diagnose.document.ranks import ExpertImbalance, Late, MatchedExchange, Ranks, RankSurvey, Stage
+from diagnose.document.ranks import ExpertImbalance, Late, LateCause, MatchedExchange, Ranks, RankSurvey, Stage
 from diagnose.measure.facts import GROUP_OF_KIND
 from diagnose.model.vocabulary import FactValue
 
@@ -138,7 +138,7 @@ def _stalled_longer(one: _Group, likes: Sequence[_Group], excess: int) -> int | 
 
 
 _LISTED = 8  # ranks that a text names before it counts the rest
-_FROM_LATENESS = ("straggler_rank", "straggler_with", "straggler_cause", "straggler_bucket", "straggler_longer_ns")
+_FROM_LATENESS = ("rank", "with", "cause", "longer_ns")
 
 
 def rank_facts(ranks: Ranks | None, step_ns: int, device: int = 0) -> dict[str, FactValue]:
@@ -147,6 +147,7 @@ def rank_facts(ranks: Ranks | None, step_ns: int, device: int = 0) -> dict[str, 
     return {
         **_matched(ranks, step_ns, device),
         **_straggler(ranks, step_ns),
+        **_another(ranks, step_ns),
         **_rotating(ranks, step_ns),
         **_start_skew(ranks),
         **_experts(ranks, step_ns),
@@ -161,8 +162,11 @@ def rank_facts(ranks: Ranks | None, step_ns: int, device: int = 0) -> dict[str, 
 
 def inferred_rank_facts(ranks: Ranks | None) -> frozenset[str]:
     """Names of those facts that rest on a stated heuristic: what the record of the late rank itself does not call measured."""
-    late = the_straggler(ranks)
-    return frozenset(_FROM_LATENESS if late is not None and late.status != "measured" else ())
+    told = (
+        ("straggler", the_straggler(ranks), (*_FROM_LATENESS, "bucket")),
+        ("another", another_straggler(ranks), (*_FROM_LATENESS, "because")),
+    )
+    return frozenset(f"{whose}_{name}" for whose, late, names in told if late is not None and late.status != "measured" for name in names)
 
 
 def _share(part: float | None, whole: float | None) -> float | None:
@@ -266,16 +270,65 @@ def late_with(ranks: Ranks | None) -> tuple[int, ...]:
     return tuple(sorted({rank for one in alike for rank in (one.rank, *one.alike) if rank is not None} - {first.rank}))
 
 
+def another_straggler(ranks: Ranks | None) -> Late | None:
+    """Of the ranks that are late by another known cause than the straggler, the one that costs most: its lateness is its own."""
+    first = the_straggler(ranks)
+    if ranks is None or first is None:
+        return None
+    named = {first.rank, *first.alike, *late_with(ranks)}
+    found = [one for one in ranks.late if one.pattern != "rotating" and one.rank not in named and one.cause not in {"unknown", first.cause}]
+    return max((one for one in found if one.rank is not None), key=lambda one: (_saves(one), -(one.rank or 0)), default=None)
+
+
+_BECAUSE: Mapping[LateCause, str] = {
+    "slow_gpu": "its GPU is slow",
+    "slow_host": "its CPU launches late",
+    "expert_work": "its experts get more tokens",
+    "vision_work": "it has more images",
+    "more_work": "it has more work",
+    "slow_link": "its other collectives are slow",
+}
+
+
+def _saves(late: Late) -> int:
+    """What the step could win at most without a rank's lateness, ns."""
+    return late.wait_ns if late.saves_ns is None else late.saves_ns
+
+
+def _fellows(ranks: Sequence[int]) -> str | None:
+    """Ranks late with another as a text; None for none."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {rank_list(ranks)}" if ranks else None
+
+
+def _another(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
+    """Who else is late by a cause of its own, and what that costs per step."""
+    first, late = the_straggler(ranks), another_straggler(ranks)
+    none = _nobody(ranks) if first is None else 0
+    saves = none if late is None else _saves(late)
+    moving = _straggler_transfer(ranks, late, saves)
+    saves = saves if saves is None or moving is None else saves + moving
+    return {
+        "another_rank": str(late.rank) if late else None,
+        "another_with": _fellows(late.alike) if late else None,
+        "another_cause": late.cause if late else None,
+        "another_because": _BECAUSE[late.cause] if late else None,
+        "another_wait_ns": late.wait_ns if late else none,
+        "another_saves_ns": saves,
+        "another_saves_share": _share(saves, step_ns),
+        "another_longer_ns": late.longer_ns if late else None,
+    }
+
+
 def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
     """Who always or mostly comes last, what it costs per step, and why."""
     late, fellows = the_straggler(ranks), late_with(ranks)
     rotates = any(one.pattern == "rotating" for one in (ranks.late if ranks else ()))
     wait = late.wait_ns if late else _nobody(ranks)
-    saves = wait if late is None or late.saves_ns is None else late.saves_ns
+    saves = wait if late is None else _saves(late)
     moving = _straggler_transfer(ranks, late, saves)
     return {
         "straggler_rank": str(late.rank) if late else None,
-        "straggler_with": f"rank{'s' if len(fellows) > 1 else ''} {rank_list(fellows)}" if fellows else None,
+        "straggler_with": _fellows(fellows),
         "straggler_wait_ns": wait,
         "straggler_wait_share": _share(wait, step_ns),
         "straggler_saves_ns": saves,
@@ -313,7 +366,7 @@ def _rotating(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
     every = [one for one in (ranks.late if ranks else ()) if one.pattern == "rotating"]
     late = max(every, key=lambda one: one.wait_ns, default=None)
     wait = late.wait_ns if late else _nobody(ranks)
-    saves = wait if late is None or late.saves_ns is None else late.saves_ns
+    saves = wait if late is None else _saves(late)
     moving = _transfer_saves(worst_experts(ranks)) if late and late.cause == "expert_work" else None
     return {
         "rotating_wait_ns": wait,

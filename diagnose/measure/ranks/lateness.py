@@ -196,10 +196,13 @@ def _late(blame: _Blame, arrivals: Arrivals, known: Background) -> Iterator[Late
             named = structs.replace(named, wait_ns=wait, saves_ns=None if named.saves_ns is None else min(named.saves_ns, wait))
         yield named
         rest = total - blame.behind[culprit]
+        left = total - named.wait_ns
         second = _second(blame, named, rest, known)
         if second is not None:
-            yield _straggler(blame, second, rest, arrivals, known, beside=named.rank)
-        yield from _in_turn(blame, others, total - named.wait_ns, known, shown=True)
+            another = _straggler(blame, second, rest, arrivals, known, beside=named.rank)
+            yield another
+            left -= another.wait_ns
+        yield from _in_turn(blame, others, left, known, shown=True)
 
 
 def _second(blame: _Blame, first: Late, rest: int, known: Background) -> int | None:

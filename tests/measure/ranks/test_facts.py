@@ -5,7 +5,7 @@ there.
 import pytest
 from msgspec import structs
 
-from diagnose.document.ranks import DataTail, LateCause, Pipeline, RankProblem, Ranks, RankSurvey, Stage, StartSkew
+from diagnose.document.ranks import DataTail, Late, LateCause, Pipeline, RankProblem, Ranks, RankSurvey, Stage, StartSkew
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.knowledge.catalogue import places_of
 from diagnose.knowledge.load import load_rulebook
@@ -58,7 +58,7 @@ def test_even_ranks() -> None:
         "straggler_saves_ns": 0, "straggler_saves_share": 0.0, "rotating_wait_ns": 0, "rotating_wait_share": 0.0, "rotating_saves_ns": 0,
         "start_skew_ns": 0, "start_skew_ranks": 0, "ranks_missing": 0, "ranks_duplicate": 0,
         "ranks_uneven_steps": 0, "ranks_failed": 0, "clocks_aligned": True, "clock_residual_ns": 5_000, "slow_link_ns": 0,
-        "slow_link_share": 0.0, "slow_link_stalled_ns": 0,
+        "slow_link_share": 0.0, "slow_link_stalled_ns": 0, "another_wait_ns": 0, "another_saves_ns": 0, "another_saves_share": 0.0,
     }  # fmt: skip
 
 
@@ -137,6 +137,41 @@ def test_the_costliest_straggler_speaks() -> None:
         "rotating_cause": "more_work", "rotating_bucket": "attention", "rotating_uneven_ns": 80, "straggler_with": "ranks 2, 7",
         "straggler_transfer_saves_ns": None, "straggler_unseen_ns": None,
     }  # fmt: skip
+
+
+SECOND = structs.replace(late(6, 9_000_000, cause="slow_host", longer=8_000_000), saves_ns=7_000_000, alike=(2, 7))
+ANOTHER: dict[str, tuple[tuple[Late, ...], tuple[FactValue, ...]]] = {  # late ranks; rank, those with it, wait, what is saved
+    "by a cause of its own": ((late(1, 20_000_000), SECOND), ("6", "ranks 2, 7", 9_000_000, 7_000_000)),
+    "of several the one that costs most": (
+        (late(1, 20_000_000), SECOND, late(4, 8_000_000, cause="vision_work")), ("4", None, 8_000_000, 8_000_000)),
+    "by the same cause it is no other": ((late(1, 20_000_000), late(6, 9_000_000)), (None, None, 0, 0)),
+    "late with the straggler": (
+        (structs.replace(late(1, 20_000_000), alike=(6,)), late(6, 9_000_000, cause="slow_host")), (None, None, 0, 0)),
+    "of an unknown cause it may wait for the straggler": ((late(1, 20_000_000), late(6, 9_000_000, cause="unknown")), (None, None, 0, 0)),
+    "ranks that are late in turn are no other rank": (
+        (late(1, 20_000_000), late(None, 9_000_000, cause="expert_work", pattern="rotating")), (None, None, 0, 0)),
+    "alone": ((late(1, 20_000_000),), (None, None, 0, 0)),
+}  # fmt: skip
+
+
+@for_each("found, expected", *ANOTHER.values())
+def test_another_straggler(found: tuple[Late, ...], expected: tuple[FactValue, ...]) -> None:
+    assert figures(ranks(late=found), "another_rank", "another_with", "another_wait_ns", "another_saves_ns") == expected
+
+
+def test_another_straggler_s_cause_is_told_in_words_and_its_heuristics_are_inferred() -> None:
+    found = ranks(late=(late(1, 20_000_000), structs.replace(SECOND, status="inferred")))
+    told = figures(found, "another_cause", "another_because", "another_longer_ns", "another_saves_share")
+    assert told == ("slow_host", "its CPU launches late", 8_000_000, 0.07)
+    assert inferred_rank_facts(found) == {"another_rank", "another_with", "another_cause", "another_because", "another_longer_ns"}
+    unmatched = ranks(survey=tuple(survey(rank, wait=None) for rank in range(2)), exchanges=(exchange((0, 1), matched=0, wait=0),))
+    assert figures(unmatched, "another_wait_ns", "another_saves_ns") == (None, None)
+
+
+def test_another_straggler_s_tokens_also_make_the_exchanges_longer() -> None:
+    worst = structs.replace(experts((0, 1, 2, 3), 6_000_000), transfer_ns=8_000_000, elements_spread=2.0)
+    found = ranks(late=(late(1, 20_000_000), late(3, 6_000_000, cause="expert_work")), experts=(worst,))
+    assert figures(found, "another_saves_ns") == (10_000_000,)
 
 
 def test_what_ranks_that_were_not_captured_may_wait_longer_is_told() -> None:
@@ -369,7 +404,7 @@ def test_long_lists_of_ranks_are_cut() -> None:
 
 def test_places_name_the_ranks_behind_the_facts_that_are_there() -> None:
     found = ranks(
-        late=(late(3, 5_000_000), late(None, 90, pattern="rotating")),
+        late=(late(3, 5_000_000), late(6, 4_000_000, cause="slow_host"), late(None, 90, pattern="rotating")),
         skew=(StartSkew(rank=4, begins_ns=5, ends_ns=0, text=""),),
         experts=(experts((4, 5, 6, 7), 6),),
         pipeline=PIPELINE,
@@ -379,6 +414,7 @@ def test_places_name_the_ranks_behind_the_facts_that_are_there() -> None:
     )
     assert {place.removeprefix("ranks:"): where.ranks for place, where in rank_where(found).items()} == {
         "straggler": (3,),
+        "another": (6,),
         "rotating": (0, 1, 2, 3),
         "skewed": (4,),
         "experts": (7,),
