@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -44,7 +45,7 @@ class Capturing(Group):
 
 
 @click.command(cls=Verb, context_settings={"allow_interspersed_args": False})
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @takes(job=JobFile, capturing=Capturing, measuring=Measuring, output=Output, gate=Gate, detail=Detail)
 def run(
     command: tuple[str, ...], job: JobFile, capturing: Capturing, measuring: Measuring, output: Output, gate: Gate, detail: Detail
@@ -52,14 +53,21 @@ def run(
     """Run a training command under nsys, then diagnose the capture.
 
     What the command prints goes to standard error. Where it fails nothing is diagnosed, and its exit code is passed on; Ctrl-C ends it and
-    lets nsys write what it has. Without nsys the snippet for PyTorch's profiler is printed, and nothing is run.
+    lets nsys write what it has. Without nsys the snippet for PyTorch's profiler is printed, and nothing is run. The command stands after
+    --, as a shell takes it: `diagnose run -- torchrun train.py`; --command and --set are about the job file.
     """
+    _check_command(command, job)
     check_outputs(output, inputs=(job.config,) if job.config else ())
     check_sections(output, "diagnosis", detail.sections)
     measuring.check()
     _check_starter(command)
-    read = _read(job)
     from diagnose.load.nsys_report import find_nsys  # noqa: PLC0415 - imports polars
+    from diagnose.scale.engine import prepare  # noqa: PLC0415 - the same
+
+    # a wrong job file, rule or pattern shows before anything is run
+    read = prepare(
+        config=job.config, overrides=job.overrides, command=job.job_command, rules=measuring.rules, step_range=measuring.step_range
+    ).job
 
     nsys = find_nsys(measuring.nsys)
     if nsys is None and not capturing.dry_run:
@@ -98,6 +106,22 @@ def run(
     return write_diagnosis(document, output, config=job.config, fail_on=gate.fail_on, detail=detail, typed=job.typed(captured))
 
 
+def _check_command(command: Sequence[str], job: JobFile) -> None:
+    """Refuse what is no command as a shell takes it. Raises UsageError."""
+    line = next(iter(command), "") if len(command) < 2 else ""
+    if not command and job.job_command is not None:
+        line = job.job_command
+        what = f"--command {shlex.quote(line)} names one of several commands in the job file of --config; what is to be run was not given."
+    elif not command:
+        what = "What is to be run was not given."
+    elif " " in line.strip() and shutil.which(line) is None:
+        what = f"There is no program {line!r}: with its arguments in one word a command is not found."
+    else:
+        return
+    example = line if " " in line else "torchrun train.py"
+    raise UsageError(what, effect="Nothing was run.", next_step=f"It stands after --, word by word: diagnose run -- {example}")
+
+
 def _check_starter(command: Sequence[str]) -> None:
     """Refuse a command that starts its ranks elsewhere, where this nsys would not see them. Raises UsageError."""
     starter = Path(command[0]).name
@@ -107,15 +131,6 @@ def _check_starter(command: Sequence[str]) -> None:
             effect="Nothing was run.",
             next_step=f"Put nsys between {starter} and the program: `diagnose capture JOB` prints the line.",
         )
-
-
-def _read(job: JobFile) -> Job | None:
-    if job.config is None:
-        return None
-    from diagnose.job.read import read_job  # noqa: PLC0415
-    from diagnose.knowledge.settings import load_job_settings  # noqa: PLC0415
-
-    return read_job(job.config, load_job_settings(), job.overrides)
 
 
 def opens_range(job: Job | None, command: Sequence[str]) -> bool:

@@ -111,11 +111,39 @@ def test_refusals_come_before_anything_is_run(nsys: Path, monkeypatch: pytest.Mo
     assert main(["run", "-o", "x.pdf", "--", "true"]) == 2
     assert main(["run", "--to", ".", "--", "true"]) == 2
     assert main(["run"]) == 2
+    assert "What is to be run was not given. Nothing was run. It stands after --, word by word" in capfd.readouterr().err
     monkeypatch.setenv("PATH", "/nowhere")
     assert main(["run", "--", "true"]) == 2
     out, err = capfd.readouterr()
     assert "from torch.profiler import" in out
     assert "There is no nsys on this machine. Nothing was run." in err
+    assert not nsys.exists()
+
+
+def test_a_command_that_is_given_wrong_is_told_how_it_is_given(nsys: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--command", "python train.py --lr 1"]) == 2
+    said = capfd.readouterr().err
+    assert "--command 'python train.py --lr 1' names one of several commands in the job file of --config; what is to be run" in said
+    assert said.endswith("It stands after --, word by word: diagnose run -- python train.py --lr 1\n")
+    assert main(["run", "--", "python train.py"]) == 2
+    assert "There is no program 'python train.py'" in capfd.readouterr().err
+    Path("my program").write_text("#!/bin/sh\n")
+    Path("my program").chmod(0o755)
+    assert main(["run", "--dry-run", "--", "./my program"]) == 0
+    assert not nsys.exists()
+
+
+def test_a_wrong_job_file_command_rule_or_pattern_shows_before_anything_is_run(nsys: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    Path("two.sh").write_text("python pretrain_gpt.py --num-layers 2\npython pretrain_gpt.py --num-layers 4 --profile\n")
+    Path("rule.yaml").write_text("when: nothing > 1\n")
+    for words, said in (
+        (["--config", "none.yaml"], "none.yaml"),
+        (["--config", "two.sh", "--command", "3"], "3"),
+        (["--rules", "rule.yaml"], "rule.yaml is wrong"),
+        (["--step-range", "("], "is no regular expression"),
+    ):
+        assert main(["run", *words, "--", "true"]) == 2
+        assert said in capfd.readouterr().err
     assert not nsys.exists()
 
 
