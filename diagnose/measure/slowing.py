@@ -50,7 +50,9 @@ def _grown(steady: pl.DataFrame, part: str) -> set[int]:
 
     Told by the blocks of a launch; `steady`: compute of even work, with `part`. Without grids: none.
     """
-    sizes = steady.with_columns((pl.col("grid_x") * pl.col("grid_y") * pl.col("grid_z")).alias("blocks")).drop_nulls("blocks")
+    sizes = steady.with_columns((pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")).alias("blocks")).drop_nulls(
+        "blocks"
+    )
     launched = sizes.group_by(part, "name_id").agg(pl.col("blocks").mean(), pl.col("ns").sum())
     usual = pl.col("blocks").quantile(0.25, "lower").over("name_id")
     grown = pl.col("ns").filter(pl.col("blocks") >= LEAST_LONGER * usual).sum()

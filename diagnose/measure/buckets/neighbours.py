@@ -465,8 +465,9 @@ def transfers(line: Line, absent: frozenset[CommKind]) -> pl.DataFrame:
     rare = pl.col("lane").is_in(_between_passes(moving, line).implode())
     voted = _beside(moving, line).with_columns(rare.alias("rare")).with_columns(vote.alias("vote"))
     keys = ["lane", "exchange"]
+    mute = pl.col("unphased_gather") & ~pl.col("gathers")  # a reduce-scatter goes with the all-gathers of its stream
     votes = (
-        voted.with_columns(pl.len().over(keys).alias("all"))
+        voted.with_columns((~mute | pl.col("vote").is_not_null()).sum().over(keys).alias("all"))
         .filter(pl.col("vote").is_not_null())
         .group_by(*keys, "vote")
         .agg(pl.len().alias("votes"), pl.col("all").first(), pl.col("place").first())

@@ -339,6 +339,17 @@ def test_transfers_between_passes_over_several_layers_are_a_pipeline_s(taxonomy:
     assert [set(kinds.filter(trace.ops["stream"] == stream)) for stream in (52, 56)] == [{told}] * 2
 
 
+def test_reduce_scatters_say_nothing_against_what_their_stream_gathers(taxonomy: Taxonomy):
+    """Gradients that are reduced in every micro-batch: many reduce-scatters, and one gather of parameters behind the optimizer."""
+    back = [FLASH_BACK, NORM_BACK, GEMM, (SCATTERED, 30)]
+    step = [NORM, FLASH, GEMM, *back * 30, NORM_BACK, ADAM, (GATHER, 30), ADAM]
+    trace = trace_of(
+        [Launch(name=name, start=100 * at, duration=90, stream=stream) for at, (name, stream) in enumerate(on_streams(step * 2))]
+    )
+    found = classify(trace, attribute(trace), taxonomy)
+    assert set(found.classes["kind"].gather(found.class_id).filter(trace.ops["stream"] == 30)) == {"data"}
+
+
 def on_streams(steps: list[str | tuple[str, int]]) -> list[tuple[str, int]]:
     return [(step, 7) if isinstance(step, str) else step for step in steps]
 
