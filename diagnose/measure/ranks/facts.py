@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median, median_low
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from diagnose.document.ranks import ExpertImbalance, Late, LateCause, MatchedExchange, Ranks, RankSurvey, Stage
 from diagnose.measure.facts import GROUP_OF_KIND
@@ -21,7 +21,8 @@ from diagnose.model.vocabulary import FactValue
 class SlowLink(Struct, frozen=True, kw_only=True):
     """The group, what it exchanges, and what its transfers take longer than its likes': ns per step, and as a share of the likes' time.
 
-    `stalled_ns`: how much longer compute is stalled on them, ns per step; None where that is not known of all groups.
+    `stalled_ns`: how much longer compute is stalled on them, ns per step; None where that is not known of all groups. `wider_ns`: how much
+    longer at most on exchanges of more ranks over the same path, which have no likes.
     """
 
     ranks: tuple[int, ...]
@@ -29,6 +30,7 @@ class SlowLink(Struct, frozen=True, kw_only=True):
     excess_ns: int
     share: float
     stalled_ns: int | None
+    wider_ns: int = 0
 
     @property
     def costs_ns(self) -> int:
@@ -67,7 +69,23 @@ def slow_link(ranks: Ranks) -> SlowLink | None:
         if whole and one.matched and one.transfer_ns > 0:
             families[_likeness(one, survey)].append(one)
     found = [slow for family in families.values() for slow in _against_likes(_groups(family, survey))]
-    return max(found, key=lambda one: (one.costs_ns, one.excess_ns, [-rank for rank in one.ranks]), default=None)
+    slowest = max(found, key=lambda one: (one.costs_ns, one.excess_ns, [-rank for rank in one.ranks]), default=None)
+    if slowest is None:
+        return None
+    hosts = {rank: member.host for rank, member in survey.items()}
+    alone = [one for family in families.values() if not _against_likes(_groups(family, survey)) for one in family]
+    return structs.replace(slowest, wider_ns=sum(_wider(slowest, one, hosts) for one in alone))
+
+
+def _wider(slow: SlowLink, one: MatchedExchange, hosts: Mapping[int, str]) -> int:
+    """How much longer a slow group's link makes compute stall on another exchange at most (ns per step): its members and more take part.
+
+    A group inside a host has a path of its own where the other exchange leaves that host.
+    """
+    inside, outside = ({hosts.get(rank, "unknown") for rank in ranks} for ranks in (slow.ranks, one.ranks))
+    if not set(slow.ranks) < set(one.ranks) or "unknown" in outside or (len(inside) == 1 < len(outside)):
+        return 0
+    return round((one.stalled_ns or 0) * slow.share / (1 + slow.share))
 
 
 def _likeness(one: MatchedExchange, survey: Mapping[int, RankSurvey]) -> tuple[object, ...]:
@@ -485,6 +503,7 @@ def _link(ranks: Ranks | None) -> dict[str, FactValue]:
         "slow_link_ns": found.excess_ns if found else None,
         "slow_link_share": found.share if found else None,
         "slow_link_stalled_ns": found.stalled_ns if found else None,
+        "slow_link_wider_ns": found.wider_ns or None if found else None,
         "slow_link_exchange": named.exchange if named else None,
         "slow_link_ranks": rank_list(named.ranks) if named else None,
     }

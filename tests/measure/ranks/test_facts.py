@@ -388,6 +388,27 @@ def test_a_slow_link_costs_what_compute_is_stalled_on_it_longer(found: Ranks, ex
     assert tuple(given(found, "slow_link_ns", "slow_link_stalled_ns", "slow_link_ranks").values()) == expected
 
 
+ACROSS = [f"host {number}" for number in (0, 1, 2, 3, 4, 5)]
+WIDER: dict[str, tuple[list[str], tuple[object, ...], int | None]] = {  # hosts; exchanges beside a link of half the pace; what they add
+    "of all ranks over the same path": (ACROSS, (exchange(range(6), kind="data", transfer=8_000_000, stalled=3_000_000),), 1_500_000),
+    "compute hides them": (ACROSS, (exchange(range(6), kind="data", stalled=0),), None),
+    "not with all of its ranks": (ACROSS, (exchange((0, 1, 2), kind="data"),), None),
+    "within the group itself": (ACROSS, (exchange((2, 3), kind="data"),), None),
+    "that leave the host have another path": (HOST_PAIRS, (exchange(range(6), kind="data"),), None),
+    "hosts are not known": (["unknown"] * 6, (exchange(range(6), kind="data"),), None),
+    "with peer groups of their own": (
+        [*ACROSS, "host 6", "host 7"], (exchange((0, 1, 2, 3), kind="data"), exchange((4, 5, 6, 7), kind="data")), None),
+}  # fmt: skip
+
+
+@for_each("hosts, others, expected", *WIDER.values())
+def test_collectives_without_peers_may_be_as_slow_over_the_same_link(
+    hosts: list[str], others: tuple[object, ...], expected: int | None
+) -> None:
+    found = ranks(survey=tuple(survey(rank, host=host) for rank, host in enumerate(hosts)), exchanges=(*SAME, SLOW, *others))
+    assert figures(found, "slow_link_stalled_ns", "slow_link_wider_ns") == (10_000_000, expected)
+
+
 @pytest.mark.parametrize(("world", "share"), [(6, 1.0), (8, None), (None, None)])
 def test_groups_of_unknown_size_are_whole_where_the_whole_job_was_captured(world: int | None, share: float | None) -> None:
     unsized = groups(exchange((0, 1), size=None), exchange((2, 3), transfer=20_000_000, size=None), exchange((4, 5), size=None))
