@@ -203,14 +203,15 @@ def _ended(fault: BaseException) -> int:
 
 
 def _no_such_option(fault: click.NoSuchOption) -> str:
-    """That there is no such option; where it is the name of a format that the verb knows, how that is asked for."""
+    """That there is no such option, in the same words with every click; where it is a format that the verb knows, how that is asked for."""
     params = {} if fault.ctx is None else {param.name: param for param in fault.ctx.command.params}
     known = params["format"].type if "format" in params else None
     asked = next((one for one in WRITERS if fault.option_name == f"--{one.name}"), None)
     if asked is None or not isinstance(known, click.Choice) or asked.name not in known.choices:
-        return fault.format_message()
+        meant = f" Did you mean {' or '.join(sorted(fault.possibilities))}?" if fault.possibilities else ""
+        return f"No such option {fault.option_name!r}.{meant}"
     file = f"-o FILE{asked.extensions[0]} writes it to a file, " if asked.extensions and "output" in params else ""
-    return f"{fault.message} It is a format: {file}--format {asked.name} prints it."
+    return f"No such option {fault.option_name!r}. It is a format: {file}--format {asked.name} prints it."
 
 
 def _internal(fault: BaseException) -> str:

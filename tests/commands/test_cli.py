@@ -568,6 +568,7 @@ def test_the_command_ends_with_3_where_a_line_could_not_be_read(capsys: pytest.C
         (["good.json", "--html"], 2, "It is a format: -o FILE.html writes it to a file, --format html prints it."),
         (["good.json", "--github"], 2, "No such option '--github'. It is a format: --format github prints it."),
         (["rules", "--json"], 2, "It is a format: --format json prints it."),
+        (["rules", "--formt", "json"], 2, "No such option '--formt'. Did you mean --format? Try `diagnose --help`."),
         (["rules", "--sarif"], 2, "No such option '--sarif'. Try `diagnose --help`."),
     ],
 )
