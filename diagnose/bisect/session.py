@@ -283,7 +283,7 @@ def _stopped(kept: Log, what: str, more: str = "") -> StoppedError:
     """What an interruption cost, and how to go on."""
     return StoppedError(
         what,
-        effect=f"{sentences.runs(len(kept.lines))} are kept, the last one is lost.",
+        effect=f"Kept: {sentences.runs(len(kept.lines))}; the last one is lost.",
         next_step=f"Go on with: diagnose bisect --resume --state {kept.path.parent}{'.' if more else ''}{more}",
     )
 

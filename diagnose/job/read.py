@@ -40,7 +40,7 @@ from diagnose.job.model import (
     job_error,
     wrong_type,
 )
-from diagnose.job.text import JobText, decoded, parse_overrides
+from diagnose.job.text import SET, JobText, decoded, parse_overrides
 from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name, foreign, version_number
 from diagnose.knowledge.strict_yaml import MAX_BYTES
 
@@ -113,7 +113,7 @@ def _first_read(text: JobText) -> Parsed:
 
 def overridden_job(overrides: Sequence[str], table: JobSettings) -> Job:
     """A job of which only overrides are known. Raises JobFileError."""
-    return settle(Parsed(format=OVERRIDES, leaves=parse_overrides(overrides)), table, "--set")
+    return settle(Parsed(format=OVERRIDES, leaves=parse_overrides(overrides)), table, SET)
 
 
 # This project's choice: a key so like one that the file does not set is misspelt; none of 600 real job files holds such a one.
@@ -220,7 +220,8 @@ def _set_in_vain(parsed: Parsed, table: JobSettings, *, told: Collection[str]) -
     """A sentence on each key of `--set` that stands for no setting of any format, and of which nothing is `told`."""
     known = {**_aliases(parsed.format, table), **_aliases(OVERRIDES, table)}
     said = []
-    for leaf in (leaf for leaf in parsed.leaves if leaf.forced and leaf.shown not in told):
+    own = (leaf for leaf in parsed.leaves if leaf.forced and leaf.place == SET)  # not what a command in the file overrides
+    for leaf in (leaf for leaf in own if leaf.shown not in told):
         section = any(key.startswith(f"{leaf.key}.") for key in known)  # taken out, it takes its settings along
         if section or leaf.key in known or flag_name(leaf.key) in known:
             continue

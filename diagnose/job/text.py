@@ -155,12 +155,13 @@ def _unquoted(part: str) -> str:
     return part[1:-1] if part[0] == "'" else part
 
 
+SET = "--set"  # where its settings stand
 OVERRIDE = re.compile(r"(?P<sign>~|\+\+|\+)?(?P<key>-{0,2}[A-Za-z_][\w.@/-]*)(?:=(?P<value>.*))?", re.DOTALL)
 
 
 def parse_overrides(texts: Sequence[str]) -> tuple[Leaf, ...]:
     """Overrides of `--set` as values that go before a file's. Raises JobFileError."""
-    return _last_of_each(override(text, "--set") for text in texts)
+    return _last_of_each(override(text, SET) for text in texts)
 
 
 def _last_of_each(leaves: Iterable[Leaf]) -> tuple[Leaf, ...]:

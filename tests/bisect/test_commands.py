@@ -554,7 +554,7 @@ def test_an_interrupted_series_keeps_what_was_measured(
 
     monkeypatch.setattr(Trials, "measured", interrupted)
     assert main(["bisect", "--traces", "nightly/*.sqlite", "--state", str(tmp_path / "state"), "--jobs", "1"]) == 130
-    assert "3 runs are kept" in capsys.readouterr().err
+    assert "Kept: 3 runs; the last one is lost." in capsys.readouterr().err
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     assert main(["bisect", "--resume", "--state", str(tmp_path / "state"), "--format", "json"]) == 0

@@ -139,6 +139,13 @@ def test_an_override_that_names_no_setting_is_told(text: str, said: str) -> None
     assert said in read_job(A1, [text]).notes
 
 
+def test_what_a_command_in_the_file_overrides_is_not_told_as_set_in_vain() -> None:
+    command = "torchrun scripts/training/run_recipe.py --recipe qwen3_30b_a3b_pretrain_config train.train_iters=100 model.num_layers=3\n"
+    job = parse_job(command)
+    assert job.get("num_layers") == 3
+    assert [note for note in job.notes if "--set" in note] == []
+
+
 def test_of_an_override_that_names_a_setting_or_a_section_nothing_is_said() -> None:
     job = read_job(A1, ["model.num_layers=3", "--num-layers=3", "~comm_overlap", "seq_length=8192"])
     assert [note for note in job.notes if note.startswith("--set")] == []
