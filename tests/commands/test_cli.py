@@ -16,17 +16,16 @@ import pytest
 import diagnose.pipeline
 from diagnose.cli import cli, main
 from diagnose.commands.kernel_lines import answers
-from diagnose.commands.output import _NUMBER, say
+from diagnose.commands.output import say
 from diagnose.commands.verbs import VERBS
 from diagnose.document.diagnosis import decode
 from diagnose.document.encoding import encode
 from diagnose.document.files import read
 from diagnose.errors import InputError
 from diagnose.knowledge.taxonomy import Taxonomy
-from diagnose.render import kind_of, part_names, section_names, write
+from diagnose.render import write
 from diagnose.scale.dask import DaskEngine
 from diagnose.scale.local import LocalEngine
-from tests.builders import documents
 from tests.builders.cases import for_each
 from tests.builders.diagnosis import HOSTILE, minimal, rich
 from tests.builders.kineto import document, kernel
@@ -590,31 +589,6 @@ def test_what_is_mistyped_is_an_error(
     assert (out, pipeline.calls) == ("", []), "nothing was done"
 
 
-@pytest.mark.parametrize(
-    ("words", "kind"),
-    [
-        (["run.json"], "diagnosis"),
-        (["run", "--dry-run"], "diagnosis"),
-        (["whatif", "run.json"], "forecast"),
-        (["compare", "run.json", "new.json"], "comparison"),
-        (["gate", "run.json", "new.json"], "comparison"),
-        (["bisect", "--traces", "*.json"], "bisection"),
-        (["render", "saved.json"], "diagnosis"),
-    ],
-)
-def test_a_part_that_no_report_has_is_refused_before_any_work(
-    words: list[str], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "saved.json").write_bytes(encode(rich()))
-    for name in ("run.json", "new.json"):
-        (tmp_path / name).write_text("what would be an error if it were read")
-    assert main([*words, "--section", "nix", *(["--", "true"] if words[0] == "run" else [])]) == 2
-    out, err = capsys.readouterr()
-    names = ", ".join(part_names(kind))
-    assert (out, err) == ("", f"error: --section nix: the report of a {kind} has no such part. Nothing was done. Use one of {names}.\n")
-
-
 def test_the_screen_names_files_as_they_were_typed_and_files_do_not(
     pipeline: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -631,31 +605,6 @@ def test_the_screen_names_files_as_they_were_typed_and_files_do_not(
         assert "runs/" not in (tmp_path / "a.txt").read_text() + (tmp_path / "a.md").read_text()
 
 
-def test_a_part_that_this_report_has_not_is_told_after_the_others(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["render", str(saved), "--section", "budget", "--section", "vision-encoder"]) == 2
-    out, err = capsys.readouterr()
-    assert out.startswith("Budget ·")
-    assert "--section vision-encoder: this report has no such part. All else was written." in err
-
-
-def test_every_part_of_a_report_can_be_named() -> None:
-    gallery = (read(path) for path in sorted((ROOT / "reports" / "gallery").glob("*.json")))
-    made = [*(make() for make in (*documents.DOCUMENTS.values(), *documents.HOSTILE.values())), *gallery]
-    saved = [document for document in made if kind_of(document) in {"diagnosis", "comparison", "bisection", "forecast", "history"}]
-    unlisted = {
-        (kind_of(one), name) for one in saved for name in section_names(one) if _NUMBER.sub("", name) not in part_names(kind_of(one))
-    }
-    assert unlisted == set()
-    seen = {(kind_of(one), name) for one in saved for name in section_names(one)}
-    listed = {(kind, name) for kind, _ in seen for name in part_names(kind)}
-    assert {name for _, name in listed - seen} == {
-        *("inside-vision", "vision-encoder", "job-problems"),  # of images, and of a job file with a fault
-        *("repeat", "to-repeat-it"),  # of a bisection that ran commands
-        *("gradual", "moved-gradual"),  # of a history that crept
-        "run",  # of a forecast for a run that is known
-    }
-
-
 def test_a_named_path_that_does_not_exist_is_an_error_even_beside_good_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "good.json").write_text("{}")
     assert main([str(tmp_path / "good.json"), str(tmp_path / "nowhere.json")]) == 3
@@ -669,40 +618,6 @@ def test_a_file_that_merely_begins_with_a_bracket_is_no_trace(name: str, tmp_pat
     assert "is a text file, not a trace" in capsys.readouterr().err
     assert main([str(tmp_path)]) == 3
     assert "holds no trace (1 other file)" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "nsys"),
-    [
-        ([], True),
-        (["--platform", "amd"], False),
-        (["--platform", "MI300X"], False),
-        (["--platform", "AMD Instinct MI250X"], False),
-        (["--platform", "b200"], True),
-        (["plain.yaml"], False),
-        (["plain.yaml", "--platform", "h100"], True),
-    ],
-)
-def test_amds_gpus_are_captured_by_pytorchs_profiler_alone(
-    words: list[str], nsys: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "plain.yaml").write_text("platform: mi325x\nnum_layers: 3\n")
-    assert main(["capture", *words]) == 0
-    out = capsys.readouterr().out
-    assert "torch.profiler" in out
-    assert ("nsys profile" in out, "enable_cuda_sync_events" in out) == (nsys, nsys)
-    assert ("Nsight Systems does not see AMD's GPUs" in out) != nsys
-
-
-def test_the_settings_of_a_job_on_amd_turn_pytorchs_profiler_on(capsys: pytest.CaptureFixture[str]) -> None:
-    job = str(ROOT / "fixtures" / "jobs" / "qwen3_30b_a3b_alltoall_h100.yaml")
-    assert main(["capture", job, "--platform", "amd"]) == 0
-    out = capsys.readouterr().out
-    assert "profiling.use_pytorch_profiler: true\nprofiling.profile_step_start: 10" in out
-    assert "nsys" not in out
-    assert main(["capture", job, "--platform", "kitchen"]) == 2
-    assert "--platform kitchen is not known." in capsys.readouterr().err
 
 
 def test_a_job_file_beside_the_trace_is_used_and_said(pipeline: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
