@@ -65,9 +65,7 @@ def run(
     from diagnose.scale.engine import prepare  # noqa: PLC0415 - the same
 
     # a wrong job file, rule or pattern shows before anything is run
-    read = prepare(
-        config=job.config, overrides=job.overrides, command=job.job_command, rules=measuring.rules, step_range=measuring.step_range
-    ).job
+    read = prepare(**measuring.reading(job)).job
 
     nsys = find_nsys(measuring.nsys)
     if nsys is None and not capturing.dry_run:
