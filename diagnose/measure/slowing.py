@@ -45,19 +45,20 @@ def _tells(work: int, compute: pl.DataFrame) -> bool:
     return work > 0 and work >= KNOWN * even and work >= LEAST_EVEN * every
 
 
-def _grown(steady: pl.DataFrame, part: str) -> set[int]:
-    """The parts of the capture (values of the column `part`) whose kernels hold more work than the same kernels in the others.
+def _blocks() -> pl.Expr:
+    """Blocks of a launch; null without its grid."""
+    return (pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")).alias("blocks")
 
-    Told by the blocks of a launch; `steady`: compute of even work, with `part`. Without grids: none.
-    """
-    sizes = steady.with_columns((pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")).alias("blocks")).drop_nulls(
-        "blocks"
-    )
-    launched = sizes.group_by(part, "name_id").agg(pl.col("blocks").mean(), pl.col("ns").sum())
-    usual = pl.col("blocks").quantile(0.25, "lower").over("name_id")
-    grown = pl.col("ns").filter(pl.col("blocks") >= LEAST_LONGER * usual).sum()
-    shares = launched.with_columns(usual.alias("usual")).group_by(part).agg(grown >= LEAST_GROWN * pl.col("ns").sum())
-    return set(shares.filter("ns")[part])
+
+def _grows(steady: pl.DataFrame) -> bool:
+    """Whether kernels launch more blocks in the last third of the steps than before; `steady`: compute of even work, with `third`."""
+    launched = steady.with_columns(_blocks()).group_by("third", "name_id").agg(pl.col("blocks").mean(), pl.col("ns").sum())
+    last = launched.with_columns(pl.col("blocks").min().over("name_id").alias("usual")).filter(pl.col("third") == 2)
+    return int(last.filter(_more("blocks", "usual"))["ns"].sum()) >= LEAST_GROWN * int(last["ns"].sum()) > 0
+
+
+def _more(name: str, than: str) -> pl.Expr:
+    return (pl.col(name) >= LEAST_LONGER * pl.col(than)).fill_null(value=False)
 
 
 def slowing(compute: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
@@ -71,7 +72,7 @@ def slowing(compute: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         return nothing
     place = pl.int_range(len(steps), eager=True) * 3 // len(steps)
     steady = compute.filter(~pl.col("uneven")).join(pl.DataFrame({"index": steps, "third": place}), on="index")
-    if 2 in _grown(steady, "third"):
+    if _grows(steady):
         return nothing
     usual = (
         steady.group_by(_SHAPE)
@@ -119,23 +120,29 @@ def paces(compute: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     middle = pl.col("ratio").filter(pl.col("ns").cum_sum() * 2 >= pl.col("ns").sum()).first()
     slower = pl.col("ns").filter(pl.col("ratio") >= LEAST_LONGER).sum() >= ALIKE * pl.col("ns").sum()
     by_step = told.group_by("index").agg(pl.when(slower & (middle >= LEAST_SLOWING)).then(middle).otherwise(1.0).alias("pace"))
-    slow = set(by_step.filter(pl.col("pace") > 1)["index"])
-    if slow & _grown(even, "index"):
+    seen, grown = _launch_by_launch(even, by_step.filter(pl.col("pace") > 1)["index"])
+    if grown:
         return nothing
-    seen = by_step.with_columns(pl.when(pl.col("index").is_in(_launch_by_launch(even, slow))).then("pace").otherwise(1.0).alias("pace"))
+    by_step = by_step.with_columns(pl.when(pl.col("index").is_in(seen.implode())).then("pace").otherwise(1.0).alias("pace"))
     every = compute.group_by("index").agg(pl.col("ns").sum().alias("all"))
     longer = (pl.col("all") * (1 - 1 / pl.col("pace"))).round().cast(pl.Int64).alias("slow_steps_ns")
-    return windows.select("index").join(seen, on="index", how="left").join(every, on="index", how="left").select("index", "pace", longer)
+    return windows.select("index").join(by_step, on="index", how="left").join(every, on="index", how="left").select("index", "pace", longer)
 
 
-def _launch_by_launch(even: pl.DataFrame, slow: set[int]) -> list[int]:
-    """Those of the `slow` steps in which nearly every launch takes longer than the same launch of the other steps.
+def _launch_by_launch(even: pl.DataFrame, slow: pl.Series) -> tuple[pl.Series, bool]:
+    """Those of the `slow` steps in which nearly every launch takes longer than the same launch of the other steps, and whether they hold
+    more work: many of their launches have more blocks.
 
-    Under a slow clock all do. The medians of a few long kernels also differ by chance, and then many of their launches are no longer.
+    Under a slow clock all take longer. The medians of a few long kernels also differ by chance, and then many of their launches do not.
     """
-    each = even.with_columns(pl.int_range(pl.len()).over("index", *_SHAPE).alias("place"))
-    is_slow = pl.col("index").is_in(list(slow))
-    usual = each.filter(~is_slow).group_by(*_SHAPE, "place").agg(pl.col("ns").mean().alias("usual"))
-    paired = each.filter(is_slow).join(usual, on=[*_SHAPE, "place"], nulls_equal=True)
-    longer = pl.col("ns").filter(pl.col("ns") >= LEAST_LONGER * pl.col("usual")).sum() >= ALIKE * pl.col("ns").sum()
-    return paired.group_by("index").agg(longer.alias("seen")).filter("seen")["index"].to_list()
+    is_slow = pl.col("index").is_in(slow.implode())
+
+    def paired(keys: list[str], value: str) -> pl.DataFrame:
+        each = even.with_columns(_blocks(), pl.int_range(pl.len()).over("index", *keys).alias("place"))
+        usual = each.filter(~is_slow).group_by(*keys, "place").agg(pl.col(value).mean().alias("usual"))
+        share = pl.col("ns").filter(_more(value, "usual")).sum() / pl.col("ns").sum()
+        return each.filter(is_slow).join(usual, on=[*keys, "place"], nulls_equal=True).group_by("index").agg(share.alias("share"))
+
+    seen = paired(_SHAPE, "ns").filter(pl.col("share") >= ALIKE)["index"]
+    grown = paired(["name_id"], "blocks").filter(pl.col("index").is_in(seen.implode()), pl.col("share") >= LEAST_GROWN)
+    return seen, not grown.is_empty()

@@ -112,6 +112,14 @@ def test_longer_sequences_are_no_slow_gpu() -> None:
     assert paces(compute_kernels(steady, []), WINDOWS.head(4))["pace"].to_list() == [1.0, 1.0, 1.3, 1.0]
 
 
+def test_two_long_micro_batches_and_a_short_one_are_no_slow_step() -> None:
+    """As many tokens as in the other steps: the median is longer, and so are the launches' blocks at the same places."""
+    batches = [of_lengths(*step) for step in ((100, 100, 130, 100), (100, 100, 130, 100), (100, 100, 40, 100))]
+    assert (
+        paces(compute_kernels(pl.concat(batches).sort("index", maintain_order=True), []), WINDOWS.head(4))["pace"].to_list() == [None] * 4
+    )
+
+
 def test_a_slow_step_is_slow_launch_by_launch() -> None:
     """Two long kernels hold most of compute: their medians differ by chance, while many of their launches take no longer."""
 
