@@ -40,7 +40,7 @@ EXCEPTIONS = """
 attention: the operation, or a mesh of ranks | job/sizes measure/memory
 collective: what the frameworks call an exchange | load/kineto_columns load/nsys_nvtx measure/buckets/classify measure/buckets/describe
     measure/exchanges
-communication: a table of the report | render/figures/step render/reports/diagnosis/report
+communication: a table of the report | render/figures/step
 compute: the role of operations that compute, or that part of a step | measure/buckets/classify measure/buckets/line measure/budget
     measure/contention measure/device measure/exchanges measure/host measure/kernels measure/memory measure/phases
     measure/replay/build measure/replay/links measure/replay/path measure/replay/threads measure/slowing measure/steps
@@ -52,7 +52,7 @@ experts: those of a layer or a job | job/sizes measure/buckets/neighbours measur
 loss: what a pipeline stage holds, or a section of a job file | job/formats/torchtitan job/sizes
 memcpy: the kind of operation | load/kineto_columns load/kineto_tables load/nsys_tables measure/host
 memory: the frame of allocator events, or a table of the report | load/conform load/kineto_tables load/nsys_tables render/knowledge/numbers
-    render/reports/diagnosis/appendix render/reports/diagnosis/report
+    render/reports/diagnosis/appendix
 memset: the kind of operation | load/kineto_columns load/kineto_tables load/nsys_tables
 norm: the operation | measure/buckets/line measure/memory
 optimizer: the phase, or a section of a job file | job/edit job/formats/deepspeed job/formats/hugging_face

@@ -13,6 +13,7 @@ from diagnose.render import units, words
 from diagnose.render.figures.figure import Axis, Fields, Figure, Look, Spans, label, ms, stacked
 from diagnose.render.reports.diagnosis import tables
 
+COMMUNICATION = "communication"  # the figure's key, by which --section asks for it
 MOST_STEPS = 40
 GAP_LANE = "no compute, because"
 
@@ -76,7 +77,7 @@ def communication(document: Diagnosis, device: DeviceBudget) -> Figure:
     remark = "Only time that stalls compute makes a bottleneck; exposed time is its upper bound."
     told = [(units.ms(row.busy_ns), units.ms(row.exposed_ns), units.ms_unit(row.blocking_ns), units.percent(row.overlap)) for row in rows]
     return _busy(
-        _half(document, device, "communication", "Communication: exposed and hidden", remark),
+        _half(document, device, COMMUNICATION, "Communication: exposed and hidden", remark),
         "{0}\nbusy {1} ms, exposed {2} ms\nstalls compute: {3}\nhidden: {4}",
         (Look("exposed: nothing else ran", "#d55e00"), Look("hidden", "#56b4e9", "/")),
         [

@@ -12,6 +12,7 @@ from diagnose.render.report import Row, Table, rows_of
 from diagnose.render.reports.diagnosis import lost, story
 from diagnose.render.reports.diagnosis.tables import file_label, on, per
 
+MEMORY = "memory"  # the table's key, by which --section asks for it
 _SizeValue = int | float | str | None
 _MOST_KEYS = 40  # of a whole configuration dump, hundreds of keys decide nothing here; the JSON output lists all
 _MOST_RANKS = 16
@@ -33,7 +34,7 @@ def memory(document: Diagnosis) -> Table:
             ("capacity", _level(found.capacity_bytes, None), units.MISSING),
         ]
     texts = ({"figure": label, "#value": value, "status": status} for label, value, status in rows)
-    return Table("memory", "Memory", rows_of(texts), empty="not measured")
+    return Table(MEMORY, "Memory", rows_of(texts), empty="not measured")
 
 
 def _level(value: int | None, capacity: int | None) -> str:

@@ -27,8 +27,8 @@ MOST_DEVICES = 8  # of which a page shows the tables
 PARTS = (
     "masthead", "run", "verdict", "bar", "plan", "remarks", "commands", "next", "ranks", "rank-problems", "walls", "rank-groups",
     "rank-survey", "survey-of-ranks", "rank-late", "rank-skew", "rank-clocks", "rank-exchanges", "rank-experts", "rank-places",
-    "rank-pipeline", "rank-tail", "rank-notes", "budget", "numbers", "buckets", "figures", "communication", "blocking", "host", "appendix",
-    "memory", "fill", "occupancy", "job-problems", "findings", "inside-vision", "vision-encoder", "unclassified", "job", "job-sizes",
+    "rank-pipeline", "rank-tail", "rank-notes", "budget", "numbers", "buckets", "figures", step.COMMUNICATION, "blocking", "host", "appendix",
+    appendix.MEMORY, "fill", "occupancy", "job-problems", "findings", "inside-vision", "vision-encoder", "unclassified", "job", "job-sizes",
     "capture", "not-assessed", "ledger",
 )  # fmt: skip
 
