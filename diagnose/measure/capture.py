@@ -19,12 +19,12 @@ from diagnose.measure.clocks import on_host_clock
 from diagnose.measure.device import DeviceMeasure, DeviceWork, check_identities, device_work, measure_device
 from diagnose.measure.facts import trace_facts
 from diagnose.measure.host import attribute, kept_ranges
-from diagnose.measure.phases import start_up
+from diagnose.measure.phases import StartUp, start_up
 from diagnose.measure.products import product_ranges
 from diagnose.measure.sharing import guests, named, shared, trains, without
 from diagnose.measure.step_classes import user_ranges
 from diagnose.measure.step_host import step_ranges
-from diagnose.measure.steps import STEP_RANGE, find_steps, inside_windows, model_work
+from diagnose.measure.steps import STEP_RANGE, StepWindows, find_steps, inside_windows, model_work
 from diagnose.model.environment import EnvironmentItem
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import Provenance, Rank, Trace
@@ -91,18 +91,14 @@ def measure(
     classified = classify(trace, launches, knowledge.taxonomy, absent)
     ledger = trace.ledger.note("no_launch", "ops", launches.frame["issued"].null_count())
     ledger = ledger.note("duplicate_launch", "calls", launches.duplicates)
-    begun, steps, training, on_shared = {}, {}, {}, {}
     sharing = shared(trace.devices)
+    found = {}
     for rank, device, work in device_work(trace, launches, classified):
-        if (rank, device) in sharing:
-            training[rank, device], on_shared[rank, device] = trains(work), work.select("start", "end")
-        begun[rank, device] = found = start_up(trace, work, rank, knowledge.hosts)
-        steps[rank, device] = find_steps(trace, work, rank, knowledge.hosts.steps, model_work(knowledge.buckets), step_range, found)
-    hosted = guests(sharing, training)
-    if step_range and not any(found.anchor.startswith(STEP_RANGE) for found in steps.values()):
+        found[rank, device] = _preview(trace, work, rank, knowledge, step_range, shares=(rank, device) in sharing)
+    hosted = guests(sharing, {key: one.trains for key, one in found.items() if one.trains is not None})
+    if step_range and not any(one.steps.anchor.startswith(STEP_RANGE) for one in found.values()):
         raise _unmarked(trace, step_range)
-    marks = {rank: user_ranges(trace, rank, knowledge.hosts) for rank, _ in steps}
-    around = {(rank, device): step_ranges(trace, rank, one.frame) for (rank, device), one in steps.items()}
+    marks = {rank: user_ranges(trace, rank, knowledge.hosts) for rank, _ in found}
     multiplied = product_ranges(trace)
     trace = replace(trace, ranges=kept_ranges(trace, knowledge.hosts))  # only the host's ranges are still needed
     devices: list[DeviceMeasure] = []
@@ -114,12 +110,12 @@ def measure(
             rank=rank,
             device=device,
             operations=work,
-            steps=steps[rank, device],
-            begun=begun[rank, device],
+            steps=found[rank, device].steps,
+            begun=found[rank, device].begun,
             marks=marks[rank],
-            around=around[rank, device],
+            around=found[rank, device].around,
             multiplied=multiplied,
-            others={named(trace, other): on_shared[other, seen] for other, seen in sharing.get((rank, device), ())},
+            others={named(trace, other): found[other, seen].ran for other, seen in sharing.get((rank, device), ())},
         )
         one = measure_device(trace, source, classified, knowledge, replay=replay, most=most)
         check_identities(one.listed.steps, rank)
@@ -130,12 +126,33 @@ def measure(
         samples += metric_samples(trace, work, one.steps.frame, rank, device)
     return Measured(
         provenance=trace.provenance,
-        ranks=without(trace.ranks, hosted, steps),
+        ranks=without(trace.ranks, hosted, found),
         ledger=ledger,
         devices=tuple(devices),
         facts={**trace_facts(trace, devices, knowledge, ranks_captured=0), **shifts.facts},
         samples=tuple(samples),
     )
+
+
+class _Preview(Struct, frozen=True, kw_only=True):
+    """What is found of a device before it is measured: its start-up, its steps and the ranges around them.
+
+    Where processes share it, also whether this one trains, and when it ran (start, end; empty where it is nobody else's).
+    """
+
+    begun: StartUp
+    steps: StepWindows
+    around: pl.DataFrame
+    trains: bool | None
+    ran: pl.DataFrame
+
+
+def _preview(trace: Trace, work: pl.DataFrame, rank: int, knowledge: Knowledge, step_range: str | None, *, shares: bool) -> _Preview:
+    """What is found of one device's operations."""
+    begun, ran = start_up(trace, work, rank, knowledge.hosts), work.select("start", "end")
+    steps = find_steps(trace, work, rank, knowledge.hosts.steps, model_work(knowledge.buckets), step_range, begun)
+    around = step_ranges(trace, rank, steps.frame)
+    return _Preview(begun=begun, steps=steps, around=around, trains=trains(work) if shares else None, ran=ran if shares else ran.clear())
 
 
 def metric_samples(trace: Trace, work: pl.DataFrame, windows: pl.DataFrame, rank: int, device: int) -> list[MetricSamples]:

@@ -207,12 +207,6 @@ class Prepared(Struct, frozen=True, kw_only=True):
     settings: Settings
 
 
-@lru_cache(maxsize=1)
-def _built_in() -> Knowledge:
-    """The program's own rules, read once per process: they do not change while it runs, as a user's files may."""
-    return load_knowledge()
-
-
 class ReadingOptions(TypedDict, total=False):
     """How the traces of a job are read: the job file, what goes on top of it, rules, step marks, and the nsys that exports reports."""
 
@@ -248,7 +242,7 @@ def prepare(
     wanted = step_range or (job.step_range if job else None)
     if wanted is not None:
         _check_pattern(wanted)
-    knowledge = load_knowledge(own) if own else _built_in()
+    knowledge = load_knowledge(own)
     absent = frozenset[CommKind]()
     if job is not None:
         from diagnose.job.sizes import absent_kinds  # noqa: PLC0415 - without a job file it is not needed
