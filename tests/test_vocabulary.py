@@ -58,7 +58,7 @@ norm: the operation | measure/buckets/line measure/memory
 optimizer: the phase, or a section of a job file | job/edit job/formats/deepspeed job/formats/hugging_face
     job/formats/megatron_bridge job/formats/torchtitan measure/buckets/classify render/words
 other: none of the kinds, backends or copies that have a name | load/kineto_tables load/nsys_tables measure/buckets/classify
-    measure/buckets/line measure/buckets/neighbours measure/budget measure/exchanges measure/facts
+    measure/buckets/line measure/budget measure/exchanges measure/facts
     measure/ranks/transfers measure/steps measure/waits/stalls reason/compare/causes render/figures/comparison render/words
 quantize: a section of a job file | job/formats/torchtitan
 router: the operation | measure/buckets/line
