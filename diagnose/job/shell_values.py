@@ -136,6 +136,8 @@ class _Values:
         if self.current:
             self.done.append(tuple(self.current))
         self.current = []
+        if len(self.done) > MAX_WORDS:  # arrays that hold themselves twice
+            raise ValueError(f"unfolds to more than {MAX_WORDS} words")
 
     def add_split(self, value: Value) -> None:
         """A value cut at its blanks; blanks at its ends cut it off from its neighbours."""
