@@ -7,7 +7,8 @@ from diagnose.document.diagnosis import Finding, PlanStep
 from diagnose.job import Job
 from diagnose.knowledge.catalogue import CauseSpec
 from diagnose.model.vocabulary import FactValue
-from diagnose.reason.findings import find
+from diagnose.reason.context import make_context
+from diagnose.reason.findings import FixReader, find
 from diagnose.reason.plan import of_numerics, on_all_walls, plan_of
 from diagnose.reason.walls import bounds, verdict
 from tests.builders.cases import for_each
@@ -28,6 +29,26 @@ def first_fixes(finding: str, on: Job | None = None, **values: FactValue) -> lis
     given = facts(**values)
     found = next(one for one in find(given, job=on, rulebook=BOOK, walls=bounds(given, BOOK))[0] if one.id == finding)
     return [fix.id for fix in found.fixes if fix.state in {"applicable", "unknown"}]
+
+
+@for_each("pageable, rare, on, state",
+    (9, 0.99, None, "applicable"),
+    (4, 0.99, None, "unknown"),
+    (9, 0.89, None, "unknown"),
+    (None, 0.99, None, "unknown"),
+    (9, 0.99, {"checkpoint.async_save": True}, "already_on"),
+)  # fmt: skip
+def test_a_save_whose_copies_go_through_ordinary_memory_is_not_asynchronous(
+    pageable: int | None, rare: float, on: dict[str, FactValue] | None, state: str
+) -> None:
+    """A saver beside the step copies into page-locked memory: what the trace shows needs no job file, so that its fix leads the plan."""
+    copied: dict[str, FactValue] = {
+        "host_copy_blocking_ns": 10_000_000, "host_copy_blocking_share": 0.1, "host_copy_handover_ns": 0, "host_copy_restart_ns": 0,
+        "copy_d2h_bytes": 80_000_000, "copy_h2d_bytes": 1000, "copy_d2h_rare_share": rare,
+        "pageable_copy_ns": None if pageable is None else pageable * 1_000_000, "framework_seen": "megatron",
+    }  # fmt: skip
+    context = make_context(facts(**copied), None if on is None else job(on), BOOK)
+    assert FixReader(context=context).fix(BOOK.fixes["CPY-04"]).state == state
 
 
 @for_each("padding, fused, first", (0, 60, []), (8, 60, ["CMP-07"]), (8, 0, ["CMP-03", "CMP-07"]))
