@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import polars as pl
@@ -94,9 +95,12 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -
         return Recompute(per_window=None, status=None, forward=counts[0], backward=counts[1])
     if ratio is None and again.is_empty():
         return _without_backward_attention(work, windows)
-    far = _stretches(work, units, _second_times(units))
+    second = _second_times(units)
+    far, sure = _stretches(work, units, second), _stretches(work, units, second, certain=True)
     whole, light = (_spans(repeated, work, pieces) for repeated in (far, _light(far)))
-    found = _in_full(_lengths(whole, windows), _extra_attention(units, windows), _lengths(light, windows))
+    certain = _spans(sure, work, pieces.filter(pl.col("cause") == "blocking"))  # another gap may be there without
+    lower = _greater(_extra_attention(units, windows), _lengths(certain, windows))
+    found = _in_full(_lengths(whole, windows), lower, _lengths(light, windows))
     return Recompute(per_window=found, status="inferred", forward=counts[0], backward=counts[1], ops=far["op"], spans=whole)
 
 
@@ -138,6 +142,11 @@ def _in_full(whole: pl.DataFrame, lower: pl.DataFrame, light: pl.DataFrame) -> p
     """index, ns, lower, light of `Recompute`, each at least `lower`. Each frame: index and ns, `lower` perhaps by that name."""
     frames = whole.join(lower.rename({"ns": "lower"}, strict=False), on="index").join(light.rename({"ns": "light"}), on="index")
     return frames.select("index", pl.max_horizontal("ns", "lower"), "lower", pl.max_horizontal("light", "lower").alias("light"))
+
+
+def _greater(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
+    """index, lower: the greater of a `lower` and an `ns` of each window."""
+    return one.join(other, on="index").select("index", pl.max_horizontal("lower", "ns").alias("lower"))
 
 
 _PRODUCT = pl.col("operation").is_in(["gemm", "grouped_gemm"]).fill_null(value=False)
@@ -278,12 +287,13 @@ def _taken(ahead: pl.Series) -> pl.Series:
     return pl.Series("taken", taken, dtype=pl.Boolean)
 
 
-def _stretches(work: pl.DataFrame, units: pl.DataFrame, repeated: pl.DataFrame) -> pl.DataFrame:
-    """The compute in the stretches that run again around the units `repeated`.
+def _stretches(work: pl.DataFrame, units: pl.DataFrame, repeated: pl.DataFrame, *, certain: bool = False) -> pl.DataFrame:
+    """The compute in the stretches that run again around the units `repeated`; what of it is `certain` alone.
 
     A stretch goes on to either side as long as its kernels follow each other as they do between first forwards on that stream. It ends
     at a backward unit and at the next forward one, and what follows a first forward so far belongs to that.
     """
+    found_in = certain_stretches if certain else stretches
     if repeated.is_empty():
         return repeated.select(work.columns)
     second = repeated.select("op", pl.lit(_SECOND).alias("sign"))
@@ -296,7 +306,7 @@ def _stretches(work: pl.DataFrame, units: pl.DataFrame, repeated: pl.DataFrame) 
     spans = [
         (index, stream["start"][begin], stream["end"][last])
         for (index, _), stream in order.group_by("index", "stream", maintain_order=True)
-        for begin, last in stretches(stream["name_id"].to_list(), stream["sign"].to_list())
+        for begin, last in found_in(stream["name_id"].to_list(), stream["sign"].to_list())
     ]
     schema: dict[str, pl.DataType | type[pl.DataType]] = {"index": work.schema["index"], "_from": pl.Int64, "_to": pl.Int64}
     places = pl.DataFrame(spans, schema=schema, orient="row").sort("_from")
@@ -338,6 +348,37 @@ def stretches(names: Sequence[int], signs: Sequence[int | None]) -> list[tuple[i
         taken = end
         if sign == _SECOND:
             found.append((begin, end - 1))
+    return found
+
+
+def certain_stretches(names: Sequence[int], signs: Sequence[int | None]) -> list[tuple[int, int]]:
+    """What of `stretches` lies between kernels that tell a repetition: repeated units, and names that run hardly anywhere in backward.
+
+    What backward runs too (matrix products, sums) tells nothing at an end of a stretch: there it may be backward's. Between two kernels
+    that tell, in a first forward's order, it is the forward's.
+    """
+    again = _joined(stretches(names, signs))
+    expected = [False] * len(names)  # in a first forward, or in what runs again
+    first = False
+    for place, sign in enumerate(signs):
+        first = first if sign is None else sign == _FIRST
+        expected[place] = first
+    for begin, last in again:
+        expected[begin : last + 1] = [True] * (last + 1 - begin)
+    every, elsewhere = Counter(names), Counter(name for name, known in zip(names, expected, strict=True) if not known)
+    tells = {name for name, times in every.items() if elsewhere[name] < (CUT - 1) * times}
+    told = ([place for place in range(begin, last + 1) if signs[place] == _SECOND or names[place] in tells] for begin, last in again)
+    return [(places[0], places[-1]) for places in told]
+
+
+def _joined(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """First and last places, those that follow each other without a gap as one."""
+    found: list[tuple[int, int]] = []
+    for begin, last in places:
+        if found and found[-1][1] + 1 == begin:
+            found[-1] = (found[-1][0], last)
+        else:
+            found.append((begin, last))
     return found
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from diagnose.document.device import Memory
 from diagnose.measure.facts import trace_facts
-from diagnose.measure.memory import Recompute, peaks
+from diagnose.measure.memory import Recompute, certain_stretches, peaks
 from diagnose.measure.records import memory
 from diagnose.model.trace import Device
 from diagnose.pipeline import diagnose
@@ -117,6 +117,21 @@ def test_recompute(runs: list[Run], expected: tuple[list[int] | None, str | None
     assert found.ratio == (forward / backward if forward and backward else None)
 
 
+# Names of kernels in a row: capitals are signs, N and A forward units, n and a those that run again, B a backward unit; the rest is unsaid.
+@for_each("kernels, certain",
+    # a whole layer: products (g) and sums (+) run in backward too, packing (p, u) and the rotary embedding (r) don't
+    ("NgArg+pgu+NgArg+pgu+NgArg+pgu+ngarg+pgu+BgggB+gnarg", ["ngarg+pgu", "nar"]),
+    # attention alone: the product before and the one behind may be the backward's
+    ("NgAgpuNgAgpuggaBggaB", ["a", "a"]),
+    # a product that runs nowhere else in backward tells
+    ("NgAqpuNgAqpuggaqBggaqB", ["aq", "aq"]),
+)  # fmt: skip
+def test_what_is_repeated_for_certain_lies_between_kernels_that_tell(kernels: str, certain: list[str]) -> None:
+    signs = [{"B": 0, "N": 1, "A": 1, "n": 2, "a": 2}.get(kernel) for kernel in kernels]
+    names = [ord(kernel.lower()) for kernel in kernels]
+    assert [kernels[begin : last + 1] for begin, last in certain_stretches(names, signs)] == certain
+
+
 def test_what_arrives_before_a_repetition_is_not_its_own() -> None:
     """Waiting for another stage's gradient would be there without the repetition; the gaps of 1 ns on either side go with it."""
     items = [
@@ -202,9 +217,9 @@ def test_what_cuda_holds_is_counted_where_the_process_was_captured_from_its_star
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("name", ["memory-full-recompute", "memory-recompute-moe"])
-def test_what_is_repeated_is_found_without_any_range(name: str, tmp_path: Path) -> None:
-    """Of the same run, once with all ranges and once with the steps alone, the same kernels are found to run again."""
+@pytest.mark.parametrize(("name", "least"), [("memory-full-recompute", 0.9), ("memory-recompute-moe", 0.6)])
+def test_what_is_repeated_is_found_without_any_range(name: str, least: float, tmp_path: Path) -> None:
+    """Of the same run, once with all ranges and once with the steps alone, the same kernels are found to run again, most of them for sure."""
     one = load(name)
     (recording,) = recordings(one)
     found = {}
@@ -219,7 +234,7 @@ def test_what_is_repeated_is_found_without_any_range(name: str, tmp_path: Path) 
     assert told.recompute_ns == told.recompute_lower_ns
     assert counted.recompute_ns == pytest.approx(told.recompute_ns, rel=0.02)
     assert counted.recompute_lower_ns is not None
-    assert counted.recompute_lower_ns < 0.2 * (counted.recompute_ns or 0)
+    assert least * (told.recompute_ns or 0) < counted.recompute_lower_ns <= 1.01 * (told.recompute_ns or 0)
 
 
 @pytest.mark.deep
