@@ -302,7 +302,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """What to change, in order.
 
     `empty` is said instead of steps; `ask` what a job file would decide; `forecast` what all of it would come to; `not_worth` what brings
-    little here; `blocked` what can't be had now. `decided`: a job file decided which steps can be had.
+    little here; `blocked` what can't be had now; `unanswered` why nothing can be set for the largest finding. `decided`: a job file decided
+    which steps can be had.
     """
 
     title: str
@@ -310,6 +311,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     decided: bool = True
     empty: str = ""
     blocked: tuple[str, ...] = ()
+    unanswered: str = ""
     not_worth: str = ""
     ask: str = ""
     forecast: str = ""

@@ -219,7 +219,7 @@ def test_what_cuda_holds_is_counted_where_the_process_was_captured_from_its_star
 @pytest.mark.deep
 @pytest.mark.parametrize(("name", "least"), [("memory-full-recompute", 0.9), ("memory-recompute-moe", 0.6)])
 def test_what_is_repeated_is_found_without_any_range(name: str, least: float, tmp_path: Path) -> None:
-    """Of the same run, once with all ranges and once with the steps alone, the same kernels are found to run again, most of them for sure."""
+    """Of the same run, once with all ranges and once with the steps alone, the same kernels are found again, most of them for sure."""
     one = load(name)
     (recording,) = recordings(one)
     found = {}

@@ -425,6 +425,29 @@ def test_several_ranks_of_one_file_are_asked_for_by_its_name_and_stragglers_only
     assert said not in answer.remarks(structs.replace(unmatched, communication=())).texts
 
 
+def test_why_nothing_can_be_set_for_the_largest_finding_is_said() -> None:
+    """Where another finding has a fix that wins less, the largest is not left unsaid."""
+    known = rich()
+    named = structs.replace(next(one for one in known.findings if one.wall != "capture"), bound_ns=2_000_000)
+    fix = structs.replace(named.fixes[0], id="CMP-08", title="fused", state="blocked", blocked_by=("Blackwell only.",))
+    large = structs.replace(named, id="large", name="casts take long", bound_ns=22_180_000, fixes=(fix,), check="Look.")
+    step = PlanStep(**{**STEP, "bound_ns": 2_000_000})
+    document = structs.replace(known, plan=(step,), findings=(named, large))
+    said = "Nothing can be set for the largest finding: casts take long (22.2 ms). CMP-08 (fused) is blocked: Blackwell only. Look."
+    assert advice.plan(document).unanswered == said
+    for kind in ("text", "markdown", "html"):
+        assert said in " ".join(write(document, kind).split()), kind
+    others = [
+        structs.replace(large, fixes=(structs.replace(fix, state="applicable", blocked_by=()),)),
+        structs.replace(large, fixes=()),
+        structs.replace(large, wall="capture"),
+        structs.replace(large, bound_ns=1_900_000),
+    ]
+    for other in others:
+        assert advice.plan(structs.replace(document, findings=(named, other))).unanswered == ""
+    assert advice.plan(structs.replace(document, plan=())).unanswered == ""
+
+
 def test_where_no_setting_wins_anything_what_was_found_is_said() -> None:
     known = rich()
     told = advice.plan(structs.replace(known, plan=())).empty

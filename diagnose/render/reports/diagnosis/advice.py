@@ -46,6 +46,7 @@ def plan(document: Diagnosis) -> r.Plan:
         decided=document.job is not None,
         empty="" if steps else _nothing(document),
         blocked=tuple(_blocked(document)),
+        unanswered=_unanswered(document),
         not_worth=_not_worth(document),
         ask=_ask(document),
         forecast=" ".join(
@@ -190,6 +191,19 @@ def _blocked(document: Diagnosis) -> Iterator[str]:
             if fix.state == "blocked" and fix.id not in offered | told:
                 told.add(fix.id)
                 yield f"{fix.id} {fix.title}: {story.fix_reason(fix)}"
+
+
+def _unanswered(document: Diagnosis) -> str:
+    """Why nothing can be set for the finding that could win more than any step of the plan, and what to look at; empty without one."""
+    bounded = [(one.bound_ns, one) for one in document.findings if one.bound_ns and one.wall != CAPTURE]
+    if not document.plan or not bounded:
+        return ""
+    most, finding = max(bounded, key=lambda pair: pair[0])
+    blocked = [fix for fix in finding.fixes if fix.state == "blocked"]
+    if not blocked or len(blocked) < len(finding.fixes) or most <= max(step.bound_ns or 0 for step in document.plan):
+        return ""
+    reasons = " ".join(f"{fix.id} ({fix.title}) is blocked: {story.fix_reason(fix)}" for fix in blocked)
+    return f"Nothing can be set for the largest finding: {finding.name} ({units.time(most)}). {reasons} {finding.check}".strip()
 
 
 def _not_worth(document: Diagnosis) -> str:

@@ -74,6 +74,8 @@ class _Written:
             yield from [self._other(step, 84 - 5 * main - 9 * others)] if step.instead else self._step(step, 94 - 5 * (main - 1))
         if plan.ask:
             yield Piece(worth=89, lines=(f"\n{self.text(plan.ask)}",))
+        if plan.unanswered:
+            yield Piece(worth=84, lines=(f"\n{self.text(plan.unanswered)}",))
         if plan.not_worth:
             yield Piece(worth=58, lines=(f"\n<sub>Little to win here: {self.text(plan.not_worth)}</sub>",))
 

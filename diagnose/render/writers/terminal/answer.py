@@ -138,6 +138,8 @@ class AnswerWriter:
             yield from self._step(step, 92 - 4 * (main - 1) - (8 + 12 * others if step.instead else 0))
         if plan.ask:
             yield Piece(worth=88, lines=self._wrapped((plan.ask, ""), left=1, hang=1))
+        if plan.unanswered:
+            yield Piece(worth=86, lines=self._wrapped((plan.unanswered, ""), left=1, hang=1))
         if plan.not_worth:
             yield Piece(worth=66, lines=self._wrapped((f"Little to win here: {plan.not_worth}", "dim"), left=1, hang=1))
         for place, text in enumerate(plan.blocked[:3]):
