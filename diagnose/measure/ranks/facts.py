@@ -351,6 +351,7 @@ def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
         "straggler_wait_share": _share(wait, step_ns),
         "straggler_saves_ns": saves,
         "straggler_saves_share": _share(saves, step_ns),
+        "straggler_paced_ns": saves if late and late.cause == "slow_host" and saves is not None and saves < late.wait_ns else None,
         "straggler_transfer_saves_ns": moving,
         "straggler_unseen_ns": (saves or 0) - late.wait_ns if late and (saves or 0) > late.wait_ns else None,
         "straggler_last_share": late.last_share if late else None,

@@ -135,7 +135,7 @@ def test_the_costliest_straggler_speaks() -> None:
         "straggler_launch_ratio": 1.5,
         "straggler_exchanges": "expert, data", "lateness_pattern": "mostly", "rotating_wait_ns": 90, "rotating_wait_share": 90 / STEP,
         "rotating_cause": "more_work", "rotating_bucket": "attention", "rotating_uneven_ns": 80, "straggler_with": "ranks 2, 7",
-        "straggler_transfer_saves_ns": None, "straggler_unseen_ns": None,
+        "straggler_transfer_saves_ns": None, "straggler_unseen_ns": None, "straggler_paced_ns": None,
     }  # fmt: skip
 
 
@@ -261,6 +261,13 @@ def test_what_a_straggler_saves_is_what_it_costs_unless_told() -> None:
     one = late(1, 6_000_000)
     assert figures(ranks(late=(one,)), "straggler_wait_ns", "straggler_saves_ns") == (6_000_000, 6_000_000)
     assert figures(ranks(late=(structs.replace(one, saves_ns=750_000),)), "straggler_wait_ns", "straggler_saves_ns") == (6_000_000, 750_000)
+
+
+def test_where_another_sets_the_pace_pauses_of_a_straggler_win_what_the_step_does() -> None:
+    one = late(1, 6_000_000, cause="slow_host")
+    less = structs.replace(one, saves_ns=750_000)
+    told = [figures(ranks(late=(each,)), "straggler_paced_ns") for each in (one, less, structs.replace(less, cause="slow_gpu"))]
+    assert told == [(None,), (750_000,), (None,)]
 
 
 def test_the_pipeline_and_the_tail_of_data_parallel_ranks() -> None:
