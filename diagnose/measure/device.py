@@ -41,7 +41,7 @@ from diagnose.measure.timeline import DrawnStep, timeline
 from diagnose.measure.vision import vision_encoder
 from diagnose.measure.waits.dependencies import StreamWaits, resolve_waits
 from diagnose.measure.waits.host_costs import host_costs, late_range, unexplained_calls
-from diagnose.measure.waits.leads import claims, host_limited, recompute_restart
+from diagnose.measure.waits.leads import Leads, claims, host_limited, leads, recompute_restart
 from diagnose.measure.waits.stalls import Causes, Stalls, blocking, stalls
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import Device, Trace
@@ -228,6 +228,7 @@ class DeviceMeasure(Struct, frozen=True, kw_only=True):
     moe_layer: tuple[LayerPass, ...]
     vision: tuple[VisionPass, ...]
     listed: PerStep
+    leads: Leads
     others: str | None = None  # the processes that are no ranks and work on the same GPU, as a sentence names them
     kept: Kept | None = None  # its graph, only where asked for
 
@@ -426,6 +427,7 @@ def _measured(
         moe_layer=moe_layer(inside, classes),
         vision=vision_encoder(inside, classes, windows.height),
         listed=listed_per_step(times, used, transport, why),
+        leads=leads(work, inside, host, exchanged.instances),
         others=", ".join(one.others) if one.others else None,
     )
     if not replay:

@@ -430,11 +430,12 @@ def _of_its_stage(entry: Late, entries: Sequence[Late], known: Background) -> La
 
 
 def _left_by(rank: int, others: Collection[int], known: Background) -> int | None:
-    """How much longer a rank's step is than the own time of those that are late by another cause (ns), in all shared steps together.
+    """How much longer a rank's step is than those that are late by another cause would take, waiting for nobody (ns), in all shared steps
+    together.
 
     Means on both sides, as steps differ; None without such others.
     """
-    longest = max((known.own[member.place].mean_ns for member in known.members if member.rank.rank in others), default=None)
+    longest = max((known.own[member.place].unhindered_mean_ns for member in known.members if member.rank.rank in others), default=None)
     step = next(known.own[member.place].step_mean_ns for member in known.members if member.rank.rank == rank)
     return None if longest is None else max(0, step - longest)
 

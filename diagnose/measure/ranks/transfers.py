@@ -8,12 +8,13 @@ from functools import cached_property
 from statistics import median_low
 
 import polars as pl
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from diagnose.document.ranks import MatchedExchange, RankWait
 from diagnose.knowledge.exchanges import bus_factor
 from diagnose.measure.ranks.matching import ALONE, Matched, Unmatched
 from diagnose.measure.ranks.members import Member
+from diagnose.model.intervals import merge
 from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import COMM_KINDS, CommKind
 
@@ -200,8 +201,8 @@ class OwnTimes(Struct, frozen=True, kw_only=True):
     """One member's waiting, transfer and own time by step. `matched`: some of its exchanges were.
 
     Own time is the step less the waiting for others: for other pipeline stages, and in matched exchanges as far as that can have held
-    compute up, which their transfer did too; `lost` is that waiting. `shared`: the steps that all captures of its exchanges hold; of others
-    nothing is known of waiting.
+    compute up, which their transfer did too; `lost` is that waiting, and `host_limited` the share of it in whose place the host would be
+    late. `shared`: the steps that all captures of its exchanges hold; of others nothing is known of waiting.
     """
 
     matched: bool
@@ -210,6 +211,7 @@ class OwnTimes(Struct, frozen=True, kw_only=True):
     transfer: tuple[int, ...]
     time: tuple[int, ...]
     lost: tuple[int, ...]
+    host_limited: float = 0.0
 
     def in_shared(self, figures: Sequence[int]) -> list[int]:
         """Those of shared steps."""
@@ -238,6 +240,11 @@ class OwnTimes(Struct, frozen=True, kw_only=True):
         return sum(lost) // len(lost) if lost else 0
 
     @property
+    def unhindered_mean_ns(self) -> int:
+        """What a step would take if it waited for nobody, the mean: where the host is late then, that holds compute up in its place."""
+        return self.mean_ns + round(self.lost_mean_ns * self.host_limited)
+
+    @property
     def wait_ns(self) -> int:
         """Waiting per step."""
         return integer_median(self.in_shared(self.wait))
@@ -261,9 +268,31 @@ def own_times(members: Sequence[Member], every: Sequence[Transfers]) -> Mapping[
     moved = unions(rows, "middle", "end")
     matched = {part.member.place for found in every for part in found.group.parts}
     shared = _shared_steps(every)
+    limited = _host_limited(members, every)
     return {
-        member.place: _own_times(member, waited, moved, held, shared.get(member.place, {}), matched=member.place in matched)
+        member.place: structs.replace(
+            _own_times(member, waited, moved, held, shared.get(member.place, {}), matched=member.place in matched),
+            host_limited=limited.get(member.place, 0.0),
+        )
         for member in members
+    }
+
+
+def _host_limited(members: Sequence[Member], every: Sequence[Transfers]) -> Mapping[int, float]:
+    """By place: of a member's waiting that held compute up the share in whose place its host would be late."""
+    length = pl.min_horizontal("wait", pl.col("held_ns") - pl.col("moving"))
+    rows = [
+        found.by_member.filter(pl.col("index").is_not_null()).select("member", "start", (pl.col("start") + length).alias("end"))
+        for found in every
+    ]
+    spans = merge(pl.concat(rows), ["member"]).partition_by("member", as_dict=True) if rows else {}
+    return {
+        member.place: member.device.leads.limited_share(
+            spans[member.place,].select(pl.col("start", "end") - member.start_unix_ns),  # its trace's own zero, as its launches have
+            member.device.steps.frame,
+        )
+        for member in members
+        if (member.place,) in spans
     }
 
 

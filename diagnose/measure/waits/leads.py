@@ -18,6 +18,7 @@ was, lead(k) is 0.
 from __future__ import annotations
 
 import polars as pl
+from msgspec import Struct
 
 from diagnose.measure.host import POLL_REACH_NS, HostActivity
 from diagnose.measure.memory import Recompute
@@ -30,6 +31,32 @@ HELD_NS = 50_000
 # This project's choice: where the host waits for the device, nearly each silence ends just after the device has run dry. Work of its own
 # ends then by chance alone.
 _POLLED_SHARE = 0.8
+
+
+class Leads(Struct, frozen=True, kw_only=True):
+    """How far the host led, of each stretch between two exchanges and two holds where it led least: `line` (start, issued, lead), by start;
+    and what held it until something happened on the device: `holds` (start, end), by end. What is gone only inside exchanges moves all
+    operations of a stretch alike, so that no other one bounds it.
+    """
+
+    line: pl.DataFrame
+    holds: pl.DataFrame
+
+    def limited_share(self, gone: pl.DataFrame, windows: pl.DataFrame) -> float:
+        """Of time inside exchanges that would be gone (start, end; disjoint, by start) the share in whose place the host would be late."""
+        total = int((length_until(gone, windows["end"]) - length_until(gone, windows["start"])).sum())
+        if self.line.is_empty() or not total:
+            return 0.0
+        return min(1.0, max(0, total - _saved(self.line, gone, self.holds, windows)) / total)
+
+
+def leads(work: pl.DataFrame, inside: pl.DataFrame, host: HostActivity, exchanges: pl.DataFrame) -> Leads:
+    """`work`, `inside`, `host`: as for `host_limited`; `exchanges`: their start, in order."""
+    line, holds = _line(inside), _holds(work, host)
+    part = holds["end"].search_sorted(line["issued"], side="right").alias("part")
+    stretch = exchanges["start"].search_sorted(line["start"], side="left").alias("stretch")
+    least = line.with_columns(part, stretch).sort("lead", "start").unique(["part", "stretch"], keep="first", maintain_order=True)
+    return Leads(line=least.select(line.columns).sort("start", "issued"), holds=holds)
 
 
 def claims(per_step: pl.DataFrame) -> pl.Series:

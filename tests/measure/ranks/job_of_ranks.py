@@ -10,6 +10,7 @@ from msgspec import defstruct
 
 from diagnose.measure.exchanges import Exchanges, Lane
 from diagnose.measure.ranks.members import Member
+from diagnose.measure.waits.leads import Leads
 from diagnose.model.trace import Rank
 
 SHAPES = {"name": pl.String, "launch": pl.String, "bucket": pl.String, "kernels": pl.UInt32, "median_ns": pl.Int64, "work_ns": pl.Int64}
@@ -61,7 +62,9 @@ def lane(kind: str = "expert", operation: str = "all-to-all", shape: str = "all_
 
 
 # What a comparison of ranks reads of a DeviceMeasure.
-_Device = defstruct("_Device", ["budget", "exchanges", "device", "usage", "steps", "listed", "split", "counts"], frozen=True)
+_Device = defstruct("_Device", ["budget", "exchanges", "device", "usage", "steps", "listed", "split", "counts", "leads"], frozen=True)
+
+_NEVER = pl.DataFrame(schema={"start": pl.Int64, "end": pl.Int64})
 
 
 def members(did: Sequence[Did]) -> tuple[Member, ...]:
@@ -80,10 +83,11 @@ def _member(place: int, did: Did) -> Member:
                 exchanges=_exchanges(did),
                 device=0,
                 usage=SimpleNamespace(names=pl.DataFrame(schema={"bucket": pl.String, "role": pl.String, "work_ns": pl.Int64})),
-                steps=SimpleNamespace(anchor="range"),
+                steps=SimpleNamespace(anchor="range", frame=_NEVER),
                 listed=_listed(did),
                 split=tuple(SimpleNamespace(index=index, compute=work) for index, work in enumerate(did.in_steps)),
                 counts=_counts(did),
+                leads=Leads(line=_NEVER.with_columns(issued="start", lead="start"), holds=_NEVER),
             ),
         ),
         bubble=(did.bubble_ns,) * did.steps,

@@ -1,5 +1,6 @@
 """How far the host leads bounds what a faster network can win."""
 
+import polars as pl
 import pytest
 
 from diagnose.measure.facts import device_facts
@@ -48,6 +49,14 @@ LEADS: dict[str, tuple[Scene, int, int]] = {
 @for_each("one, blocked, host", *LEADS.values())
 def test_a_faster_network_wins_no_more_than_the_host_leads(one: Scene, blocked: int, host: int) -> None:
     assert limited(one) == (blocked, pytest.approx(host, abs=1))
+
+
+@for_each("lead, share", (1000, 0.0), (100, (165 - 99) / 165), (20, (165 - 19) / 165))
+def test_of_waiting_that_is_gone_the_host_is_late_for_what_it_leads_less(lead: int, share: float) -> None:
+    """Of each of three exchanges the first 55 ns are waiting. An operation lay issued for 1 ns less than it was called before."""
+    (measured,) = scene(exchanges(lead)).measure()
+    gone = pl.DataFrame({"start": [40, 140, 240], "end": [95, 195, 295]})
+    assert measured.leads.limited_share(gone, measured.steps.frame) == pytest.approx(share, abs=0.01)
 
 
 def test_a_host_that_waits_for_the_exchange_leads_by_what_it_gains_itself() -> None:
