@@ -342,7 +342,7 @@ def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
     late, fellows = the_straggler(ranks), late_with(ranks)
     rotates = any(one.pattern == "rotating" for one in (ranks.late if ranks else ()))
     wait = late.wait_ns if late else _nobody(ranks)
-    saves = wait if late is None else _saves(late)
+    saves = wait if late is None else max(_saves(late), _link_costs(ranks, late))
     moving = _straggler_transfer(ranks, late, saves)
     return {
         "straggler_rank": str(late.rank) if late else None,
@@ -353,7 +353,7 @@ def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
         "straggler_saves_share": _share(saves, step_ns),
         "straggler_paced_ns": saves if late and late.cause == "slow_host" and saves is not None and saves < late.wait_ns else None,
         "straggler_transfer_saves_ns": moving,
-        "straggler_unseen_ns": (saves or 0) - late.wait_ns if late and (saves or 0) > late.wait_ns else None,
+        "straggler_unseen_ns": _saves(late) - late.wait_ns if late and _saves(late) > late.wait_ns else None,
         "straggler_last_share": late.last_share if late else None,
         "straggler_cause": late.cause if late else None,
         "straggler_bucket": late.bucket if late else None,
@@ -362,6 +362,17 @@ def _straggler(ranks: Ranks | None, step_ns: int) -> dict[str, FactValue]:
         "straggler_exchanges": ", ".join(late.kinds) if late else None,
         "lateness_pattern": late.pattern if late else "rotating" if rotates else None,
     }
+
+
+def _link_costs(ranks: Ranks | None, late: Late) -> int:
+    """What compute is stalled on a straggler's slow link longer than in peer groups, ns per step; 0 where that is not why it is late, or
+    another sets the pace without it.
+
+    So much its own step gets shorter. Of that the others' waiting holds only what meets them in exchanges that compute is stalled on: what
+    comes late beside compute may make another exchange late in turn.
+    """
+    link = slow_link(ranks) if ranks is not None and late.cause == "slow_link" and late.saves_ns is None else None
+    return 0 if link is None or late.rank not in link.ranks else (link.stalled_ns or 0) + link.wider_ns
 
 
 def _straggler_transfer(ranks: Ranks | None, late: Late | None, saves: int | None) -> int | None:

@@ -416,6 +416,17 @@ def test_collectives_without_peers_may_be_as_slow_over_the_same_link(
     assert figures(found, "slow_link_stalled_ns", "slow_link_wider_ns") == (10_000_000, expected)
 
 
+def test_a_straggler_by_its_slow_link_costs_at_least_what_the_link_does() -> None:
+    """The link of ranks 2 and 3 stalls compute 10 ms longer; rank 1 has another, and a rank of another stage may set the pace."""
+    told = [
+        figures(structs.replace(groups(*SAME, SLOW), late=(each,)), "straggler_saves_ns")[0]
+        for one in (late(2, 3_000_000, cause="slow_link"), late(2, 12_000_000, cause="slow_link"), late(1, 3_000_000, cause="slow_link"))
+        for each in (one, structs.replace(one, saves_ns=2_000_000))
+    ]
+    assert told == [10_000_000, 2_000_000, 12_000_000, 2_000_000, 3_000_000, 2_000_000]
+    assert figures(structs.replace(groups(*SAME, SLOW), late=(late(2, 3_000_000, cause="slow_gpu"),)), "straggler_saves_ns") == (3_000_000,)
+
+
 @pytest.mark.parametrize(("world", "share"), [(6, 1.0), (8, None), (None, None)])
 def test_groups_of_unknown_size_are_whole_where_the_whole_job_was_captured(world: int | None, share: float | None) -> None:
     unsized = groups(exchange((0, 1), size=None), exchange((2, 3), transfer=20_000_000, size=None), exchange((4, 5), size=None))
