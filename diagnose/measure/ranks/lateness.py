@@ -194,6 +194,9 @@ def _late(blame: _Blame, arrivals: Arrivals, known: Background) -> Iterator[Late
         if not steadily:  # it waits beside compute too, which steps that differ do not show in medians
             wait = min(named.wait_ns, max(known.own[one.place].lost_mean_ns for one in others))
             named = structs.replace(named, wait_ns=wait, saves_ns=None if named.saves_ns is None else min(named.saves_ns, wait))
+        if (turns := _same_in_turn(blame, named, total, known)) is not None:
+            yield turns
+            return
         yield named
         rest = total - blame.behind[culprit]
         left = total - named.wait_ns
@@ -203,6 +206,20 @@ def _late(blame: _Blame, arrivals: Arrivals, known: Background) -> Iterator[Late
             yield another
             left -= another.wait_ns
         yield from _in_turn(blame, others, left, known, shown=True)
+
+
+def _same_in_turn(blame: _Blame, named: Late, total: int, known: Background) -> Late | None:
+    """The entry of all ranks in place of the straggler's, where the others take turns by the same uneven work, and that costs more.
+
+    Then it has most of that work by chance: even work is one cure for all of the waiting. None where it stands out.
+    """
+    others = [one for one in blame.members if one.rank.rank != named.rank]
+    if named.cause not in EVENED or named.alike:
+        return None
+    beside = next(_in_turn(blame, others, total - named.wait_ns, known, shown=True), None)
+    if beside is None or (beside.cause, beside.bucket) != (named.cause, named.bucket) or beside.wait_ns <= named.wait_ns:
+        return None
+    return next(_in_turn(blame, blame.members, total, known, shown=True), None)
 
 
 def _second(blame: _Blame, first: Late, rest: int, known: Background) -> int | None:
@@ -346,9 +363,11 @@ def _in_turn(blame: _Blame, members: Sequence[Member], total: int, known: Backgr
 
     `members`: those among which work may fall unevenly; with `shown` there is no entry unless it does. Evened out, the step is as long as
     the mean of what all do themselves, so no more than the mean of what waiting holds them up is won; and of what the others wait for the
-    longest its own share of the evened work is none of it.
+    longest its own share of the evened work is none of it. The mean is over the longest too, which holds its share already.
     """
-    total = min(total, int(fmean(blame.held.values())))
+    held = int(fmean(blame.held.values()))
+    evened = min(held, total * (len(members) - 1) // len(members))
+    total = min(total, held)
     if total < WORTH_ROTATING * median_low([member.median.window_ns for member in blame.members]):
         return
     ranks = tuple(one.rank.rank for one in blame.members)
@@ -390,7 +409,7 @@ def _in_turn(blame: _Blame, members: Sequence[Member], total: int, known: Backgr
         longer_ns=longer if told else None,
         evidence=f"{turns}; {words}.",
         status="inferred",
-        saves_ns=total * (len(members) - 1) // len(members) if told and cause in EVENED else None,
+        saves_ns=evened if told and cause in EVENED else None,
     )
 
 

@@ -653,19 +653,23 @@ def test_waiting_is_by_the_steps_that_captures_of_its_exchanges_have_in_common()
     assert waited_for_alone(arrivals_of(split), {1}) == 10 * 300_000
 
 
-def in_turn(longest: Sequence[int], *, bucket: str = "vision_encoder") -> list[Did]:
-    """Four ranks over as many steps as `longest` names ranks: that one has 6 ms more work of `bucket` in the step, and comes last."""
+def in_turn(longest: Sequence[int], *, bucket: str = "vision_encoder", first: Sequence[float] | None = None) -> list[Did]:
+    """Four ranks over as many steps as `longest` names ranks: that one has 6 ms more work of `bucket` in the step, and comes last.
+
+    `first`: by step the part of that work, where 1.0 is 6 ms, that rank 0 has beside it; it never waits.
+    """
     steps = len(longest)
     ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(10 * steps)]
     found = []
     for rank in range(4):
-        has_most = [one == rank for one in longest]
+        share = [1.0 if one == rank else 0.0 for one in longest] if rank or first is None else first
         ran = [
-            Ran(start=end - 400_000 + (380_000 if has_most[number // 10] else 0), end=end, step=number // 10)
-            for number, end in enumerate(ends)
+            Ran(start=end - 400_000 + round(share[number // 10] * 380_000), end=end, step=number // 10) for number, end in enumerate(ends)
         ]
-        work = [{bucket: 9_000_000 if most else 3_000_000, "dense_gemm": 8_000_000} for most in has_most]
+        work = [{bucket: 3_000_000 + round(part * 6_000_000), "dense_gemm": 8_000_000} for part in share]
         did = Did(rank=rank, lanes={lane(communicator=1): ran}, step_ns=30_000_000, blocked_ns=6_000_000, steps=steps, in_steps=work)
+        if rank == 0 and first is not None:
+            did = replace(did, blocked_ns=0, work=work[0])
         found.append(did)
     return found
 
@@ -686,6 +690,15 @@ def test_ranks_that_have_most_work_in_turn_are_uneven_and_not_slow(longest: list
     assert found.wait_ns >= 10 * 380_000 * 3 // 4
     assert found.saves_ns == pytest.approx(found.wait_ns * 3 / 4, abs=10), "evened out, one of four parts of it falls on the late one"
     assert "the longest of a step takes 4.500 ms more than the mean" in found.evidence
+
+
+def test_a_rank_that_has_most_work_in_most_steps_takes_turns_where_what_the_others_have_in_turn_costs_more() -> None:
+    """Rank 0 is hardly later than another one in four of six steps: even work is one cure, and wins what the longest has above the mean."""
+    (found,) = judged(in_turn([1, 2, 3, 1, 2, 3], first=[1.04, 1.04, 1.04, 1.04, 0.2, 0.2]))
+    assert (found.rank, found.pattern, found.cause, found.bucket) == (None, "rotating", "vision_work", "vision_encoder")
+    won = [3_800_000 * (max(first, 1) - (first + 1) / 4) for first in (1.04, 1.04, 1.04, 1.04, 0.2, 0.2)]
+    assert found.saves_ns == pytest.approx(sum(won) / 6, rel=0.001)
+    assert {one.rank for one in judged(in_turn([1, 2, 3, 1, 2], first=[1.04] * 5))} == {None, 0}  # it has most in all steps
 
 
 def test_gpus_that_are_slow_in_turn_have_no_uneven_work() -> None:
