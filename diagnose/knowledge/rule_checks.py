@@ -156,7 +156,7 @@ def _wrong_in_rule(rule: Rule, book: Rulebook, units: Mapping[str, str], places:
         *(f"evidence: unknown name {name}" for name in rule.evidence if name not in units),
         *(f"fixes: unknown fix {name}" for name in rule.fixes if name not in book.fixes),
         *(f"first: unknown fix {name}" for name in rule.first if name not in book.fixes),
-        *(f"reach: {name} is no fix of this rule" for name in rule.reach if name not in rule.fixes),
+        *(f"reach: {name} is no fix of this rule" for name in rule.reach if name not in {*rule.fixes, *rule.first}),
         *(f"where: unknown place {name}" for name in rule.where if name not in places),
         *(f"examples: unknown name {name}" for name in names if name not in units),
         *(f"summary: {problem}" for problem in templates.problems(rule.summary, said)),

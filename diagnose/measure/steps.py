@@ -307,6 +307,8 @@ def _from_idle(per_range: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     as much of it as is usual.
     """
     ends = work.select("start", pl.col("end").cum_max().alias("done"))
+    if per_range.height < MIN_REPEATS:
+        return per_range
     before = per_range.join_asof(ends, on="start", strategy="backward", allow_exact_matches=False)
     idle = before.with_columns(pl.min_horizontal("start", pl.max_horizontal("range_start", "done")).alias("idle_from"))
     pause = (idle["start"] - idle["idle_from"]).filter(idle["done"].is_not_null()).median()

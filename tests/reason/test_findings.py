@@ -345,6 +345,20 @@ def test_an_unexplained_straggler_is_not_for_a_collection_where_its_cpu_does_not
     assert (reached["CMP-10"], reached["HOST-04"]) == (7_000_000, None)
 
 
+def test_even_stages_win_no_more_of_the_waiting_for_the_gradients_norm_than_their_work_differs() -> None:
+    """The stage that is done first waits while the pipeline runs empty: only where stages are not known may balance win all of that."""
+    waits = {
+        "other_collective_blocking_ns": 32_000_000,
+        "other_collective_blocking_share": 0.32,
+        "other_statistics_share": 1.0,
+        "pipeline_parallel_busy_ns": 20_000_000,
+    }
+    pipeline = job(model__pipeline_model_parallel_size=4)
+    for even_ns, reach_ns in ((16_000_000, 16_000_000), (0, 0), (None, 32_000_000)):
+        found = found_with(facts(**waits, stage_even_saves_ns=even_ns), pipeline)["communication-blocking-statistics"]
+        assert {fix.id: fix.reach_ns for fix in found.fixes}["COM-14"] == reach_ns
+
+
 def test_a_bound_is_never_more_than_the_step() -> None:
     """Waiting on two streams at once adds up to more than the step has."""
     found, _ = of_ranks(ranks(late=(late(3, 130_000_000, longer=130_000_000),)))
