@@ -57,9 +57,9 @@ class Exchanges(Struct, frozen=True, kw_only=True):
     start, end, bytes (null where not recorded), elements (that this rank received; null likewise), item (bytes of an element; null where
     neither the call nor, of a reduction, the kernel's name tells), expert_ns (how long expert GEMMs ran that began before it, from
     the capture's start, those of several streams together), forward_ns (forward compute of its step that began before it, likewise),
-    phase (null where not told), held_ns (how long compute was stalled on it). `shapes`: name, launch (grid and block as text), bucket,
-    kernels, median_ns, work_ns: the costliest compute kernels inside the steps. `stage_waits`: index, warm_up_ns, steady_ns, cool_down_ns
-    (waiting for pipeline transfers), tail_ns (waiting for data-parallel exchanges after the last backward); `has_phases`: whether forward
+    phase (null where not told), blocks (thread blocks of its kernel; null likewise), held_ns (how long compute was stalled on it).
+    `shapes`: name, launch (grid and block as text), bucket, kernels, median_ns, work_ns: the costliest compute kernels inside the steps.
+    `stage_waits`: index, warm_up_ns, steady_ns, cool_down_ns (waiting for pipeline transfers), tail_ns (waiting for data-parallel exchanges after the last backward); `has_phases`: whether forward
     and backward could be told apart, which that split needs. `split_waits`: the same as `stage_waits`, with transfers between two ranks of
     an unknown group as the pipeline's.
     """
@@ -126,7 +126,9 @@ def _instances(
 ) -> tuple[tuple[Lane, ...], pl.DataFrame]:
     """The lanes of all transport of one device, and its instances as `Exchanges` holds them."""
     transport = classes.filter(pl.col("role") == "transport").select("class_id", "kind", "backend")
-    moved = work.filter(pl.col("role") == "transport").select("op", "start", "end", "stream", "name_id", "payload_id", "class_id", "phase")
+    blocks = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
+    transported = work.filter(pl.col("role") == "transport").with_columns(blocks.alias("blocks"))
+    moved = transported.select("op", "start", "end", "stream", "name_id", "payload_id", "class_id", "phase", "blocks")
     rows = (
         moved.join(
             transport.with_columns(pl.col("kind").fill_null("other"), pl.col("backend").fill_null("other")), on="class_id", how="left"
@@ -151,7 +153,7 @@ def _instances(
         _work_before(gemms, placed["start"]).alias("expert_ns"),
     ).select(
         "op", "lane", "index", "start", "end", "bytes", pl.col("elements_out").alias("elements"),
-        pl.coalesce("item", "named_item").alias("item"), "expert_ns", "forward_ns", "phase",
+        pl.coalesce("item", "named_item").alias("item"), "expert_ns", "forward_ns", "phase", "blocks",
     )  # fmt: skip
 
 

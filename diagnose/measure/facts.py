@@ -36,6 +36,7 @@ def feature_facts(one: DeviceMeasure, communication: Sequence[Communication], fe
     return {
         **{f"{prefix}_beside_compute_ns": _beside_compute(one, kind) for kind, prefix in _OVERLAPPED},
         "expert_exchange_nccl_share": _nccl_share(communication, "expert"),
+        "expert_exchange_blocks": _blocks(one, "expert"),
         **{f"{prefix}_typical_ns": _typical_length(one, kind) for kind, prefix in _OVERLAPPED if kind != "data"},
         "tensor_parallel_nccl_share": _nccl_share(communication, "tensor"),
         **_low_precision_shares(one, features),
@@ -411,11 +412,22 @@ SMALL_EXCHANGE = 0.1  # of the longest: what takes less moves counts, not tokens
 
 def _typical_length(one: DeviceMeasure, kind: CommKind) -> int | None:
     """Median length of an exchange of this kind that moves more than counts, ns."""
-    own = one.exchanges.lanes_of(kind)
-    instances = one.exchanges.instances.filter(pl.col("lane").is_in(own))
-    lengths = (instances["end"] - instances["start"]).to_list()
-    least = SMALL_EXCHANGE * max(lengths, default=0)
-    return integer_median([ns for ns in lengths if ns >= least]) if lengths else None
+    lengths = _of_tokens(one, one.exchanges.lanes_of(kind))["ns"].to_list()
+    return integer_median(lengths) if lengths else None
+
+
+def _of_tokens(one: DeviceMeasure, lanes: Collection[int]) -> pl.DataFrame:
+    """The exchanges on these lanes that move more than counts, with their lengths (ns)."""
+    length = pl.col("end") - pl.col("start")
+    instances = one.exchanges.instances.filter(pl.col("lane").is_in(lanes)).with_columns(length.alias("ns"))
+    return instances.filter(pl.col("ns") >= SMALL_EXCHANGE * pl.col("ns").max())
+
+
+def _blocks(one: DeviceMeasure, kind: CommKind) -> int | None:
+    """Median of the thread blocks of NCCL's exchanges of this kind that move more than counts; None where no grid is known."""
+    lanes = [number for number in one.exchanges.lanes_of(kind) if one.exchanges.lanes[number].backend == "nccl"]
+    blocks = _of_tokens(one, lanes)["blocks"].drop_nulls().to_list()
+    return integer_median(blocks) if blocks else None
 
 
 _REDUCTIONS = ("all_reduce", "reduce_scatter")

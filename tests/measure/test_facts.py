@@ -760,6 +760,16 @@ def test_counts_are_no_typical_exchange() -> None:
     assert found["expert_exchange_typical_ns"] == 100
 
 
+@for_each("grids, expected", ([2, 16, 16, None], 16), ([1, 16, 16, 2], 16), ([16, 1, 2, 1], 1), ([16, None, None, None], None))
+def test_the_usual_blocks_of_an_exchange_are_those_of_tokens_whose_grid_is_known(grids: list[int | None], expected: int | None) -> None:
+    spans = ((10, 19), (20, 110), (120, 220), (230, 350))
+    ran = scene([run("nccl", start, end, stream=20) for start, end in spans])
+    sizes = pl.Series("grid_x", grids, dtype=ran.trace.ops.schema["grid_x"])
+    one = pl.lit(1, dtype=ran.trace.ops.schema["grid_y"])
+    trace = replace(ran.trace, ops=ran.trace.ops.with_columns(sizes, one.alias("grid_y"), one.alias("grid_z")))
+    assert facts_of(replace(ran, trace=trace))["expert_exchange_blocks"] == expected
+
+
 def test_launch_latency_is_no_unexplained_wait() -> None:
     # After a starved gap the kernel begins 5 ns after its launch; nothing explains why the last one waits for 30 µs.
     found = facts_of(

@@ -420,6 +420,9 @@ HYBRID = {**FLEX, "model.moe_flex_dispatcher_backend": "hybridep"}
     ({"env_vars.FI_PROVIDER": "efa"}, {**H100, **NCCL}, ["COM-27", "COM-06"]),
     ({"env_vars.FI_PROVIDER": "efa", "model.expert_model_parallel_size": 8}, {**H100, **NCCL}, ["COM-06", "COM-02", "COM-01"]),
     ({}, {"platform": "mi300x", **NCCL}, ["COM-27", "COM-06"]),
+    ({}, {**H100, **NCCL, "expert_exchange_blocks": 1, "expert_exchange_typical_ns": 210_000}, ["COM-31", "COM-06", "COM-02", "COM-01"]),
+    ({}, {**H100, **NCCL, "expert_exchange_blocks": 1, "expert_exchange_typical_ns": 190_000}, ["COM-06", "COM-02", "COM-01"]),
+    ({}, {**H100, **NCCL, "expert_exchange_blocks": 2, "expert_exchange_typical_ns": 210_000}, ["COM-06", "COM-02", "COM-01"]),
 )
 def test_which_dispatcher_goes_first_depends_on_platform_size_and_what_ran(
     changes: dict[str, object], seen: dict[str, FactValue], first: list[str]
@@ -427,7 +430,7 @@ def test_which_dispatcher_goes_first_depends_on_platform_size_and_what_ran(
     blocking: dict[str, FactValue] = {"expert_exchange_blocking_ns": 20_000_000, "expert_exchange_blocking_share": 0.2, "has_experts": True}
     found = first_fixes("communication-blocking-expert-exchange", job({**A1, "world_size": 64, **changes}), **blocking, **seen)
     assert found[: len(first)] == first
-    dispatchers = {"COM-01", "COM-02", "COM-26", "COM-27", "COM-28"}
+    dispatchers = {"COM-01", "COM-02", "COM-26", "COM-27", "COM-28", "COM-31"}
     assert set(found) & dispatchers == set(first) & dispatchers, "what cannot run there is not offered"
 
 
