@@ -59,9 +59,9 @@ class Exchanges(Struct, frozen=True, kw_only=True):
     the capture's start, those of several streams together), forward_ns (forward compute of its step that began before it, likewise),
     phase (null where not told), blocks (thread blocks of its kernel; null likewise), held_ns (how long compute was stalled on it).
     `shapes`: name, launch (grid and block as text), bucket, kernels, median_ns, work_ns: the costliest compute kernels inside the steps.
-    `stage_waits`: index, warm_up_ns, steady_ns, cool_down_ns (waiting for pipeline transfers), tail_ns (waiting for data-parallel exchanges after the last backward); `has_phases`: whether forward
-    and backward could be told apart, which that split needs. `split_waits`: the same as `stage_waits`, with transfers between two ranks of
-    an unknown group as the pipeline's.
+    `stage_waits`: index, warm_up_ns, steady_ns, cool_down_ns (waiting for pipeline transfers), tail_ns (waiting for data-parallel exchanges
+    after the last backward); `has_phases`: whether forward and backward could be told apart, which that split needs. `split_waits`: the
+    same as `stage_waits`, with transfers between two ranks of an unknown group as the pipeline's.
     """
 
     lanes: tuple[Lane, ...]

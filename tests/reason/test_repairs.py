@@ -29,7 +29,9 @@ from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import parse_job
 
 TOOL = Tool(name="diagnose", version="0", rules_sha256="")
-H100 = {name: fact for name, fact in facts().items() if name in ("platform", "gpu_compute_major", "nvlink_domain", "interleaved_schedule_seen")}
+H100 = {
+    name: fact for name, fact in facts().items() if name in ("platform", "gpu_compute_major", "nvlink_domain", "interleaved_schedule_seen")
+}
 MOE = {"num_moe_experts": 128, "expert_model_parallel_size": 16, "moe_token_dispatcher_type": "alltoall", "bf16": True, "num_layers": 48}
 
 
