@@ -227,7 +227,7 @@ def _by_range(trace: Trace, work: pl.DataFrame, rank: int, anchor: StepAnchor) -
         ends = inside.group_by("range_start").agg(pl.col("end").max()).sort("range_start")["end"].cum_max().unique(maintain_order=True)
         windows = _with_first(work, _windows_from_ends(work, ends.head(-1) if _is_open(ranges, trace) else ends))
         return None if windows.is_empty() else Anchored(anchor=f"end of {name}", windows=windows)
-    per_range = _from_idle(_begins(inside, work), work)
+    per_range = _begins(inside, work)
     numbered = per_range["number"].null_count() == 0 and per_range["number"].is_unique().all()
     index = per_range["number"] if numbered else pl.Series("number", range(per_range.height), dtype=pl.Int64)
     tail = _tail(ranges, launched)
@@ -297,26 +297,6 @@ def _begins(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
         .sort("range_start")
         .with_columns(pl.col("start").cum_max())  # a kernel that overtakes the step before it does not begin its own step earlier
     )
-
-
-def _from_idle(per_range: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """The ranges, each from its own start on where steps usually begin with a notable time in which the device has nothing left to do.
-
-    The host waits there for the next batch, say. From first operation to first operation that time would be the step's before, and of
-    the last step, which no other follows, it would be missing. The first step, of which nothing tells since when the device was idle, has
-    as much of it as is usual.
-    """
-    ends = work.select("start", pl.col("end").cum_max().alias("done"))
-    if per_range.height < MIN_REPEATS:
-        return per_range
-    before = per_range.join_asof(ends, on="start", strategy="backward", allow_exact_matches=False)
-    idle = before.with_columns(pl.min_horizontal("start", pl.max_horizontal("range_start", "done")).alias("idle_from"))
-    pause = (idle["start"] - idle["idle_from"]).filter(idle["done"].is_not_null()).median()
-    usual = idle["start"].diff().median()
-    if not isinstance(pause, int | float) or not isinstance(usual, int | float) or pause <= PART * usual:
-        return per_range
-    first = pl.max_horizontal("range_start", pl.col("start") - int(pause))
-    return idle.with_columns(pl.when(pl.col("done").is_null()).then(first).otherwise("idle_from").alias("start")).select(per_range.columns)
 
 
 def _lead(per_range: pl.DataFrame) -> int:

@@ -159,8 +159,8 @@ def test_short_kernels_and_graphs_do_not_tell_whether_launches_wait() -> None:
 def test_the_kernel_median_needs_compute_and_the_spread_two_steps() -> None:
     found = facts_of(scene([run("nccl", 0, 10, 0), run("nccl", 20, 30, 11)]))
     assert (found["kernel_median_ns"], found["tiny_kernel_share"], found["compute_busy_ns"]) == (None, None, 0)
-    items = [run("gemm", 10, 100, 9), run("gemm", 200, 290, 199), run("gemm", 300, 350, 299)]
-    spans = [Span(text=f"iteration {n}", start=start, end=end) for n, (start, end) in enumerate([(9, 190), (199, 292), (299, 400)])]
+    items = [run("gemm", 10, 100, 1), run("gemm", 200, 290, 191), run("gemm", 300, 350, 295)]
+    spans = [Span(text=f"iteration {n}", start=start, end=end) for n, (start, end) in enumerate([(0, 190), (190, 292), (292, 400)])]
     found = facts_of(scene(items, spans))
     assert (found["step_ns"], found["steps_n"], found["steps_anchored"]) == (113, 3, True), "the mean of 190, 100 and 50"
     assert found["step_spread"] == (190 - 50) / 100

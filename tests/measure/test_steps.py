@@ -85,15 +85,6 @@ def test_a_step_begins_at_its_first_operation_and_reaches_over_a_hole_between_ra
     assert windows(scene([*items[:8], extra, *items[8:]], spans)) == [(1, 10, 1010), (2, 1010, 2510), (3, 2510, 3510), (4, 3510, 4210)]
 
 
-def test_a_step_whose_host_waits_at_its_begin_while_the_device_is_idle_begins_with_its_range() -> None:
-    """The loader takes 300 of 1,000 ns: the last step, which no other follows, holds its own; where the device is behind none is idle."""
-    spans = [Span(text=f"iteration {n}", start=1000 * n + 100, end=1000 * n + 1090) for n in range(4)]
-    items = [run("gemm", 1000 * n + 410 + 100 * k, 1000 * n + 500 + 100 * k, 1000 * n + 400 + 10 * k) for n in range(4) for k in range(6)]
-    assert windows(scene(items, spans)) == [(0, 100, 1100), (1, 1100, 2100), (2, 2100, 3100), (3, 3100, 4000)]
-    behind = [replace(item, end=item.start + 90 + (390 if item.start % 1000 == 910 else 0)) for item in items]
-    assert windows(scene(behind, spans)) == [(0, 410, 1410), (1, 1410, 2410), (2, 2410, 3410), (3, 3410, 4390)]
-
-
 def test_equal_numbers_are_counted_anew_and_an_own_range_that_marks_nothing_is_passed_over() -> None:
     spans = [replace(span, text="iteration 7") for span in LOOP.spans]
     assert [index for index, _, _ in windows(scene(LOOP.items, spans))] == [0, 1, 2, 3]
