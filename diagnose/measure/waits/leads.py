@@ -55,7 +55,7 @@ def leads(work: pl.DataFrame, inside: pl.DataFrame, host: HostActivity, exchange
     line, holds = _line(inside), _holds(work, host)
     part = holds["end"].search_sorted(line["issued"], side="right").alias("part")
     stretch = exchanges["start"].search_sorted(line["start"], side="left").alias("stretch")
-    least = line.with_columns(part, stretch).sort("lead", "start").unique(["part", "stretch"], keep="first", maintain_order=True)
+    least = line.with_columns(part, stretch).group_by("part", "stretch").agg(pl.col(*line.columns).get(pl.col("lead").arg_min()))
     return Leads(line=least.select(line.columns).sort("start", "issued"), holds=holds)
 
 
