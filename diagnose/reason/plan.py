@@ -75,6 +75,8 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None, 
             answers |= {key: {finding.wall: bound} for key, bound in won.items()}
             whole |= won if finding.id in one_change else {}
         elif not finding.fixes and finding.check and (finding.id == cause or finding.severity == "high"):
+            if finding.check in {step.title for step in steps}:  # a slow link and the straggler by it are looked at alike
+                continue
             steps.append(_look(finding))
         else:
             continue

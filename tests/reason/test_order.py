@@ -351,6 +351,18 @@ def test_what_surely_applies_goes_before_what_may_not_and_wins_less(bound: int, 
     assert [one.fix for one in plan_of(told, said, 100_000_000)] == [f"OWN-{number}" for number in order]
 
 
+def test_what_two_findings_say_to_look_at_stands_once() -> None:
+    given = facts(**HOST, **CHAINS)
+    walls = bounds(given, BOOK)
+    found, _ = find(given, job=None, rulebook=BOOK, walls=walls)
+    said = structs.replace(verdict(walls, given, BOOK, findings=found), cause=None)
+    one, other, third = (
+        structs.replace(found[0], id=f"own-{number}", fixes=(), check=check, severity="high", bound_ns=8_000_000)
+        for number, check in enumerate(("Look at the links.", "Look at the links.", "Look at the CPU."))
+    )
+    assert [step.title for step in plan_of([one, other, third], said, 100_000_000)] == ["Look at the links.", "Look at the CPU."]
+
+
 def test_of_what_holds_too_little_to_judge_nothing_is_planned() -> None:
     cold: dict[str, FactValue] = {
         "start_up_only": True,
