@@ -237,7 +237,7 @@ TAKEN_BACK = {
     "pair-larger-micro-batch": "A step has 2 micro-batches, no longer 1. Launch-bound time",
     "pair-less-offload": "Exposed copies grew",
     "pair-no-host-sync": "The EP all-to-all runs over NCCL, no longer over HybridEP",
-    "pair-parameter-overlap": "Exposed communication of DP collectives grew",
+    "pair-parameter-overlap": "Exposed communication grew by 8.58 ms (41.3 → 49.8 ms), mostly of DP collectives (39.5 → 50.0 ms)",
 }
 BY_CATEGORY = {"pair-less-offload", "pair-parameter-overlap"}
 QUICK_TAKEN_BACK = ("pair-context-ring",)
