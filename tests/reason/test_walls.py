@@ -319,8 +319,8 @@ def test_what_makes_one_rank_late_bounds_what_the_others_wait_for_it(rule: str, 
         bound(straggler_cause="slow_gpu"),
     ] == [own] * 3
     paced: dict[str, FactValue] = {"straggler_saves_ns": 4_000_000, "straggler_paced_ns": 4_000_000}
-    assert bound(**paced) == 4_000_000, "without its lateness another rank sets the pace"
-    assert bound(**paced, straggler_longer_ns=8_000_000) == 4_000_000 + own - 8_000_000, "what its peers have as well is won beside"
+    assert bound(**paced) == 4_400_000, "without its lateness another rank sets the pace"
+    assert bound(**paced, straggler_longer_ns=8_000_000) == 4_400_000 + own - 8_000_000, "what its peers have as well is won beside"
     assert bound(straggler_saves_ns=11_000_000, straggler_paced_ns=11_000_000) == 11_000_000
 
 
