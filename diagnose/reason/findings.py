@@ -201,12 +201,11 @@ class FixReader(Struct, frozen=True, kw_only=True):
         return self.context.foreign(self.context.rulebook.expression(text))
 
     def sentence(self, item: Requirement) -> str:
-        """Why a requirement fails, with the fix that clears the way, unless it is on already and did not."""
+        """Why a requirement fails, with the fix that clears the way."""
         said = templates.fill(item.say, self.context.values)
-        first = None if item.first is None else self.context.rulebook.fixes[item.first]
-        if first is None or self.decide(first).state == "already_on":
+        if item.first is None:
             return said
-        return f"{said} First: {first.id}, {first.title}."
+        return f"{said} First: {item.first}, {self.context.rulebook.fixes[item.first].title}."
 
     def _unknown(self, spec: FixSpec, verdicts: Verdicts) -> list[str]:
         """What would have to be known, what was decided on a framework's default, and what is only told."""

@@ -109,15 +109,6 @@ def test_router_padding_does_not_go_with_a_captured_preprocessing_of_all_to_all(
     assert found.blocked_by[0].endswith("First: COM-02, HybridEP as token dispatcher.")
 
 
-@for_each("fix, precision, first", ("MEM-09", "bf16_mixed", True), ("CMP-08", "bf16_with_fp8_current_scaling_mixed", False))
-def test_a_fix_that_is_on_already_is_not_said_to_clear_the_way(fix: str, precision: str, first: bool) -> None:
-    """Where FP8 is off, it is the way to its memory; where it is on with another recipe, it is no way to MXFP8, which CMP-08 needs."""
-    read = job({**A1, "mixed_precision": precision})
-    found = FixReader(context=make_context(facts(platform="h100", gpu_compute_major=9), read, BOOK)).fix(BOOK.fixes[fix])
-    assert found.state == "blocked"
-    assert any("First: CMP-05" in reason for reason in found.blocked_by) == first
-
-
 OURS = [
     *(f"HOST-{number:02}" for number in range(1, 9)),
     *(f"CMP-{number:02}" for number in range(1, 12)),
