@@ -41,7 +41,7 @@ from diagnose.measure.timeline import DrawnStep, timeline
 from diagnose.measure.vision import vision_encoder
 from diagnose.measure.waits.dependencies import StreamWaits, resolve_waits
 from diagnose.measure.waits.host_costs import host_costs, late_range, unexplained_calls
-from diagnose.measure.waits.leads import Leads, claims, host_limited, leads, recompute_restart
+from diagnose.measure.waits.leads import Leads, claims, holds_of, host_limited, leads, recompute_restart
 from diagnose.measure.waits.stalls import Causes, Stalls, blocking, stalls
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import Device, Trace
@@ -344,7 +344,7 @@ def _stream_waits(trace: Trace, one: DeviceWork, hosts: HostRules) -> StreamWait
 def _recorded(trace: Trace, one: DeviceWork, swept: Sweep, hosts: HostRules) -> Recorded:
     """What the trace tells of a device, and what it lacks."""
     work, host = one.operations, swept.host
-    stepped = swept.inside.unique("op")  # what the capture began in the middle of says nothing about its steps
+    stepped = swept.inside.select("op", "issued").unique("op")  # what the capture began in the middle of says nothing about its steps
     return Recorded(
         operations=stepped.height,
         launched=stepped.height - stepped["issued"].null_count(),
@@ -397,6 +397,7 @@ def _measured(
     whole = not trace.memory.is_empty() and from_its_start(trace, rank, knowledge.hosts)
     memory = memory_use(inside, windows, absent.pieces, trace.memory, rank, one.device, whole=whole)
     data_dependent = [bucket for bucket, spec in knowledge.buckets.items() if spec.data_dependent]
+    holds = holds_of(work, host)
     exchanged = exchanges(work, inside, windows, classes, absent, trace, knowledge.exchanges, knowledge.features)
     measured = DeviceMeasure(
         rank=rank,
@@ -414,8 +415,8 @@ def _measured(
         counts=per_window(
             windows,
             counted,
-            host_limited(absent, work, inside, windows, host, claims(times.per_step)),
-            recompute_restart(absent, work, inside, windows, host, memory.recompute),
+            host_limited(absent, work, inside, windows, holds, claims(times.per_step)),
+            recompute_restart(absent, work, inside, windows, holds, memory.recompute),
             *speeds(inside, windows, data_dependent),
             contention(beside, windows, ran.together(ran.mask(is_role("compute")), ran.mask(is_role("transport")), windows)),
             taken(windows, list(one.others.values())),
@@ -427,7 +428,7 @@ def _measured(
         moe_layer=moe_layer(inside, classes),
         vision=vision_encoder(inside, classes, windows.height),
         listed=listed_per_step(times, used, transport, why),
-        leads=leads(work, inside, host, exchanged.instances),
+        leads=leads(inside, holds, exchanged.instances),
         others=", ".join(one.others) if one.others else None,
     )
     if not replay:

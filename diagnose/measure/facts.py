@@ -136,16 +136,25 @@ def _work(frame: pl.DataFrame, names: frozenset[str]) -> int:
 
 def _kernels_of(one: DeviceMeasure, feature: re.Pattern[str], bucket: str) -> int:
     """Mean number of kernels per step, rounded up, whose names prove a feature."""
-    own = one.usage.names.filter(pl.col("bucket").cast(pl.String) == bucket)
-    found = matching(feature, own["name"].drop_nulls().unique().to_list())
-    return _per_step(one, own.filter(pl.col("name").is_in(sorted(found))))
+    return _per_step(one, _proving(_in_bucket(one, bucket), feature))
 
 
 def _share_of(one: DeviceMeasure, feature: re.Pattern[str], bucket: str) -> float | None:
     """Share of a bucket's kernel time in kernels whose names prove a feature; None where none of the bucket ran."""
-    own = one.usage.names.filter(pl.col("bucket").cast(pl.String) == bucket)
+    own = _in_bucket(one, bucket)
     total = int(own["work_ns"].sum())
-    return _work(own, matching(feature, own["name"].drop_nulls().unique().to_list())) / total if total else None
+    return int(_proving(own, feature)["work_ns"].sum()) / total if total else None
+
+
+def _in_bucket(one: DeviceMeasure, bucket: str) -> pl.DataFrame:
+    """The names of a bucket's operations, with their work and number."""
+    return one.usage.names.filter(pl.col("bucket").cast(pl.String) == bucket)
+
+
+def _proving(own: pl.DataFrame, feature: re.Pattern[str]) -> pl.DataFrame:
+    """Those rows whose names prove a feature."""
+    found = matching(feature, own["name"].drop_nulls().unique().to_list())
+    return own.filter(pl.col("name").is_in(sorted(found)))
 
 
 def _per_step(one: DeviceMeasure, rows: pl.DataFrame) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import polars as pl
 from msgspec import Struct, field
@@ -83,7 +83,7 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -
         # Ranges of checkpoints name products too. Where a backward range holds nothing but kernels whose names say forward, more may be.
         told = _has_products(marked)
         marked = _followed(marked, work) if told else marked
-        far = marked if told else _stretches(work, units, marked)
+        far = marked if told else _stretches(work, _in_order(work, units, marked), stretches)
         certain = _spans(marked, work, pieces)
         whole = certain if told else _spans(far, work, pieces)
         found = _in_full(*(_lengths(spans, windows) for spans in (whole, certain, _spans(_light(far), work, pieces))))
@@ -96,7 +96,8 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -
     if ratio is None and again.is_empty():
         return _without_backward_attention(work, windows)
     second = _second_times(units)
-    far, sure = _stretches(work, units, second), _stretches(work, units, second, certain=True)
+    order = _in_order(work, units, second)
+    far, sure = (_stretches(work, order, found_in) for found_in in (stretches, certain_stretches))
     whole, light = (_spans(repeated, work, pieces) for repeated in (far, _light(far)))
     certain = _spans(sure, work, pieces.filter(pl.col("cause") == "blocking"))  # another gap may be there without
     lower = _greater(_extra_attention(units, windows), _lengths(certain, windows))
@@ -287,15 +288,10 @@ def _taken(ahead: pl.Series) -> pl.Series:
     return pl.Series("taken", taken, dtype=pl.Boolean)
 
 
-def _stretches(work: pl.DataFrame, units: pl.DataFrame, repeated: pl.DataFrame, *, certain: bool = False) -> pl.DataFrame:
-    """The compute in the stretches that run again around the units `repeated`; what of it is `certain` alone.
-
-    A stretch goes on to either side as long as its kernels follow each other as they do between first forwards on that stream. It ends
-    at a backward unit and at the next forward one, and what follows a first forward so far belongs to that.
-    """
-    found_in = certain_stretches if certain else stretches
+def _in_order(work: pl.DataFrame, units: pl.DataFrame, repeated: pl.DataFrame) -> list[tuple[int, pl.DataFrame]]:
+    """The window and the kernels, in order, of each stream with units that are `repeated`: start, end, name_id, sign."""
     if repeated.is_empty():
-        return repeated.select(work.columns)
+        return []
     second = repeated.select("op", pl.lit(_SECOND).alias("sign"))
     first = units.filter("ahead").join(repeated, on=_FAMILY, how="semi").select("op", pl.lit(_FIRST).alias("sign"))
     back = units.filter(~pl.col("ahead")).select("op", pl.lit(_BACK).alias("sign"))
@@ -303,9 +299,22 @@ def _stretches(work: pl.DataFrame, units: pl.DataFrame, repeated: pl.DataFrame, 
     streams = repeated.select("index", "stream").unique(maintain_order=True)
     order = work.filter(pl.col("role").is_in(["compute", "packing"])).join(streams, on=["index", "stream"], how="semi", nulls_equal=True)
     order = order.sort("start", "op").join(signs, on="op", how="left", maintain_order="left")
+    return [(index, stream) for (index, _), stream in order.group_by("index", "stream", maintain_order=True)]
+
+
+def _stretches(
+    work: pl.DataFrame, order: Sequence[tuple[int, pl.DataFrame]], found_in: Callable[[list[int], list[int | None]], list[tuple[int, int]]]
+) -> pl.DataFrame:
+    """The compute in the stretches of each stream that run again, as `found_in` tells them by names and signs.
+
+    A stretch goes on to either side as long as its kernels follow each other as they do between first forwards on that stream. It ends
+    at a backward unit and at the next forward one, and what follows a first forward so far belongs to that.
+    """
+    if not order:
+        return work.clear()
     spans = [
         (index, stream["start"][begin], stream["end"][last])
-        for (index, _), stream in order.group_by("index", "stream", maintain_order=True)
+        for index, stream in order
         for begin, last in found_in(stream["name_id"].to_list(), stream["sign"].to_list())
     ]
     schema: dict[str, pl.DataType | type[pl.DataType]] = {"index": work.schema["index"], "_from": pl.Int64, "_to": pl.Int64}

@@ -50,9 +50,9 @@ class Leads(Struct, frozen=True, kw_only=True):
         return min(1.0, max(0, total - _saved(self.line, gone, self.holds, windows)) / total)
 
 
-def leads(work: pl.DataFrame, inside: pl.DataFrame, host: HostActivity, exchanges: pl.DataFrame) -> Leads:
-    """`work`, `inside`, `host`: as for `host_limited`; `exchanges`: their start, in order."""
-    line, holds = _line(inside), _holds(work, host)
+def leads(inside: pl.DataFrame, holds: pl.DataFrame, exchanges: pl.DataFrame) -> Leads:
+    """`inside`, `holds`: as for `host_limited`; `exchanges`: their start, in order."""
+    line = _line(inside)
     part = holds["end"].search_sorted(line["issued"], side="right").alias("part")
     stretch = exchanges["start"].search_sorted(line["start"], side="left").alias("stretch")
     least = line.with_columns(part, stretch).group_by("part", "stretch").agg(pl.col(*line.columns).get(pl.col("lead").arg_min()))
@@ -66,22 +66,21 @@ def claims(per_step: pl.DataFrame) -> pl.Series:
 
 
 def host_limited(
-    found: Stalls, work: pl.DataFrame, inside: pl.DataFrame, windows: pl.DataFrame, host: HostActivity, claimed: pl.Series
+    found: Stalls, work: pl.DataFrame, inside: pl.DataFrame, windows: pl.DataFrame, holds: pl.DataFrame, claimed: pl.Series
 ) -> pl.DataFrame:
     """Of `claimed` (ns per window, by transport) that in whose place the host would hold compute up: index, transport_host_limited_ns.
 
-    `work`: start, end, stream, role, call_start, issued, in order of start; `inside`: those in the windows; `host`: its calls, and what
-    held it.
+    `work`: start, end, stream, role, call_start, issued, in order of start; `inside`: those in the windows; `holds`: what `holds_of` finds.
     """
     total = int(claimed.sum())
     line = _line(inside)
-    limited = 0 if line.is_empty() or not total else max(0, total - max(0, _saved(line, _gone(found, work), _holds(work, host), windows)))
+    limited = 0 if line.is_empty() or not total else max(0, total - max(0, _saved(line, _gone(found, work), holds, windows)))
     share = limited / total if total else 0.0
     return windows.select("index", (claimed * share).floor().cast(pl.Int64).alias("transport_host_limited_ns"))
 
 
 def recompute_restart(
-    found: Stalls, work: pl.DataFrame, inside: pl.DataFrame, windows: pl.DataFrame, host: HostActivity, repeated: Recompute
+    found: Stalls, work: pl.DataFrame, inside: pl.DataFrame, windows: pl.DataFrame, holds: pl.DataFrame, repeated: Recompute
 ) -> pl.DataFrame:
     """By what the host would be late less without the repeated work, beyond what that takes: index, recompute_restart_ns (or null)."""
     if repeated.per_window is None:
@@ -97,10 +96,10 @@ def recompute_restart(
     share = 0.0
     if not late.is_empty() and not launched.is_empty():
         own = _line(inside, late["op"], pieces.filter(follows)["producer"])
-        line, held = (frame.filter(~_within(frame[moment], launched)) for frame, moment in ((own, "issued"), (_holds(work, host), "end")))
-        holds = pl.concat([held.with_columns(pl.lit(value=False).alias("free")), launched.with_columns(pl.lit(value=True).alias("free"))])
+        line, held = (frame.filter(~_within(frame[moment], launched)) for frame, moment in ((own, "issued"), (holds, "end")))
+        moments = pl.concat([held.with_columns(pl.lit(value=False).alias("free")), launched.with_columns(pl.lit(value=True).alias("free"))])
         gone = pl.concat([repeated.spans.select("start", "end"), late.select("start", "end")]).sort("start")
-        share = max(0.0, _saved(line, gone, holds.sort("end", "start"), windows) / int(claimed.sum()) - 1)
+        share = max(0.0, _saved(line, gone, moments.sort("end", "start"), windows) / int(claimed.sum()) - 1)
     return windows.select("index", (claimed * share).floor().cast(pl.Int64).alias("recompute_restart_ns"))
 
 
@@ -145,7 +144,7 @@ def _gone(found: Stalls, work: pl.DataFrame) -> pl.DataFrame:
     return pieces.filter(pl.col("gap").is_in(gaps.implode())).select("start", "end").sort("start")
 
 
-def _holds(work: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
+def holds_of(work: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
     """What held the host until something happened on the device, by its end: start, end.
 
     Calls that waited, launches that found the queue full, and stretches without any call at places where they end just when the device has
