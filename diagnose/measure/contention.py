@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from diagnose.measure.shapes import SHAPE
 from diagnose.measure.steps import per_window
 from diagnose.model.intervals import covered, merge
 
@@ -34,8 +35,7 @@ EVEN = 0.25
 FASTER, SLOWER = -0.05, 0.5
 MOST = 0.5  # this project's choice: of what ran beside transport at least this share has its like alone, or the medians are of two sizes
 SAMPLE = 0.25  # this project's choice: from this share of compute beside transport on what could be compared stands for the rest
-_SHAPE = ("name_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-_BETWEEN = (*_SHAPE, "before", "after")  # the kernels of compute that begin next before and after it, on any stream
+_BETWEEN = (*SHAPE, "before", "after")  # the kernels of compute that begin next before and after it, on any stream
 _AMONG = (*_BETWEEN, "before_that", "after_that")  # and the ones next to these
 _SHARE = pl.col("beside") / pl.col("length")
 _APART = {"alone": _SHARE <= ALONE, "beside": _SHARE >= BESIDE}
@@ -84,12 +84,12 @@ def losses(known: pl.DataFrame) -> pl.DataFrame:
 def _ran(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """The kernels of compute in the steps: index, op, their shape, the kernels next to them, length, and beside: ns beside transport."""
     computes = (pl.col("role") == "compute") & (pl.col("kind") == "kernel") & (pl.col("end") > pl.col("start"))
-    kernels = inside.select(pl.col("index", "op", *_SHAPE, "start", "end").filter(computes))
+    kernels = inside.select(pl.col("index", "op", *SHAPE, "start", "end").filter(computes))
     beside = covered(kernels, merge(work.filter(pl.col("role") == "transport")))
     length = (pl.col("end") - pl.col("start")).alias("length")
     places = ((1, "before"), (-1, "after"), (2, "before_that"), (-2, "after_that"))
     next_to = (pl.col("name_id").shift(step).alias(name) for step, name in places)
-    return kernels.select("index", "op", *_SHAPE, *next_to, length, beside.alias("beside"))
+    return kernels.select("index", "op", *SHAPE, *next_to, length, beside.alias("beside"))
 
 
 def _with_the_rest(known: pl.DataFrame, for_all: float) -> float:
@@ -118,9 +118,9 @@ def compared(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     ran = _ran(inside, work)
     alike = _alike(_comparable(ran), _BETWEEN, _AMONG)
     closely = _rates(alike, _BETWEEN)
-    by_shape = _rates(_alike(alike, _SHAPE, _BETWEEN), _SHAPE).join(closely, on=_SHAPE, how="anti").rename({"rate": "by_shape"})
+    by_shape = _rates(_alike(alike, SHAPE, _BETWEEN), SHAPE).join(closely, on=SHAPE, how="anti").rename({"rate": "by_shape"})
     beside = ran.filter(pl.col("beside") > 0)
-    for same, rates in ((_BETWEEN, closely), (_SHAPE, by_shape)):
+    for same, rates in ((_BETWEEN, closely), (SHAPE, by_shape)):
         beside = beside.join(rates, on=same, how="left", nulls_equal=True, maintain_order="left")
     return beside.select("index", "op", "beside", pl.coalesce("rate", "by_shape"))
 
@@ -145,7 +145,7 @@ def _rates(ran: pl.DataFrame, same: Sequence[str]) -> pl.DataFrame:
     """By `same`: which share of its time beside transport a kernel loses there (negative: it ran faster); shapes that can be compared."""
     length = pl.col("length").cast(pl.Float64)
     grouped = (
-        ran.filter(pl.all_horizontal(pl.col(name).is_not_null() for name in _SHAPE))
+        ran.filter(pl.all_horizontal(pl.col(name).is_not_null() for name in SHAPE))
         .group_by(same)
         .agg(
             *(where.sum().alias(f"{name}_n") for name, where in _APART.items()),

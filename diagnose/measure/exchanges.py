@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from diagnose.knowledge.exchanges import ExchangeNames, Shape, operation_of
 from diagnose.knowledge.features import Features, matching
+from diagnose.measure.shapes import blocks
 from diagnose.measure.steps import per_window
 from diagnose.measure.waits.stalls import Stalls
 from diagnose.model.trace import Trace
@@ -126,8 +127,7 @@ def _instances(
 ) -> tuple[tuple[Lane, ...], pl.DataFrame]:
     """The lanes of all transport of one device, and its instances as `Exchanges` holds them."""
     transport = classes.filter(pl.col("role") == "transport").select("class_id", "kind", "backend")
-    blocks = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
-    transported = work.filter(pl.col("role") == "transport").with_columns(blocks.alias("blocks"))
+    transported = work.filter(pl.col("role") == "transport").with_columns(blocks().alias("blocks"))
     moved = transported.select("op", "start", "end", "stream", "name_id", "payload_id", "class_id", "phase", "blocks")
     rows = (
         moved.join(

@@ -21,6 +21,7 @@ from diagnose.knowledge.platforms import SmLimits
 from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.budget import Concurrency
 from diagnose.measure.host import HostActivity, host_counts, launch_gaps
+from diagnose.measure.shapes import blocks
 from diagnose.measure.steps import per_window
 from diagnose.measure.waits.host_costs import long_gaps
 from diagnose.measure.waits.stalls import Stalls
@@ -272,7 +273,7 @@ def residency(shapes: pl.DataFrame, limit: Limits) -> pl.DataFrame:
     once), fill (share of SM·time in which an SM has a block) and limited_by; null where the shape is incomplete or fits no block.
     """
     threads = pl.col("block_x").cast(pl.Int64) * pl.col("block_y") * pl.col("block_z")
-    grid = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
+    grid = blocks()
     sm = limit.sm
     warps = (threads + limit.warp_size - 1) // limit.warp_size
     registers_per_warp = _in_units(pl.col("registers").cast(pl.Int64) * limit.warp_size, sm.register_unit)

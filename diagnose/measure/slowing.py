@@ -8,9 +8,11 @@ launch more in the slow steps, the steps hold more work, as with sequences of an
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import polars as pl
+
+from diagnose.measure.shapes import SHAPE, blocks
 
 LEAST_STEPS = 6  # two to each third; with fewer a single slow step looks like a trend. All numbers here are this project's choice
 LEAST_SLOWING = 1.04  # of a kernel's length: below it is scatter
@@ -20,7 +22,6 @@ ALIKE = 0.75  # share of compute that must have become slower: memory-bound kern
 KNOWN = 0.5  # share of compute of even work whose shapes run in every third: else the steps do other work
 LEAST_GROWN = 0.1  # share of even work launched in more blocks than in other steps: activations and casts of experts alone are less
 LEAST_EVEN = 0.1  # share of all compute that these shapes are: what experts do tells nothing of the GPU, and may be most
-_SHAPE = ["name_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 
 
 def compute_kernels(inside: pl.DataFrame, uneven: Collection[str]) -> pl.DataFrame:
@@ -29,7 +30,7 @@ def compute_kernels(inside: pl.DataFrame, uneven: Collection[str]) -> pl.DataFra
     `inside`: operations in the steps, with index; `uneven`: buckets whose kernels of one shape hold more or less work.
     """
     return inside.filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel")).select(
-        "index", *_SHAPE, (pl.col("end") - pl.col("start")).alias("ns"), pl.col("bucket").is_in(list(uneven)).alias("uneven")
+        "index", *SHAPE, (pl.col("end") - pl.col("start")).alias("ns"), pl.col("bucket").is_in(list(uneven)).alias("uneven")
     )
 
 
@@ -45,14 +46,9 @@ def _tells(work: int, compute: pl.DataFrame) -> bool:
     return work > 0 and work >= KNOWN * even and work >= LEAST_EVEN * every
 
 
-def _blocks() -> pl.Expr:
-    """Blocks of a launch; null without its grid."""
-    return (pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")).alias("blocks")
-
-
 def _grows(steady: pl.DataFrame) -> bool:
     """Whether kernels launch more blocks in the last third of the steps than before; `steady`: compute of even work, with `third`."""
-    launched = steady.with_columns(_blocks()).group_by("third", "name_id").agg(pl.col("blocks").mean(), pl.col("ns").sum())
+    launched = steady.with_columns(blocks().alias("blocks")).group_by("third", "name_id").agg(pl.col("blocks").mean(), pl.col("ns").sum())
     last = launched.with_columns(pl.col("blocks").min().over("name_id").alias("usual")).filter(pl.col("third") == 2)
     return int(last.filter(_more("blocks", "usual"))["ns"].sum()) >= LEAST_GROWN * int(last["ns"].sum()) > 0
 
@@ -75,7 +71,7 @@ def slowing(compute: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     if _grows(steady):
         return nothing
     usual = (
-        steady.group_by(_SHAPE)
+        steady.group_by(SHAPE)
         .agg(
             pl.col("ns").sum().alias("work"),
             pl.col("ns").filter(pl.col("third") == 0).median().alias("first"),
@@ -93,7 +89,7 @@ def slowing(compute: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     slower = (pl.col("last") > LEAST_SLOWING * pl.col("first")) & (pl.col("middle") >= pl.col("first"))
     if int(usual.filter(slower)["work"].sum()) < ALIKE * work:
         return pl.DataFrame({"index": steps, "slowed_ns": pl.Series([0] * len(steps), dtype=pl.Int64)})
-    told = steady.join(usual, on=_SHAPE, nulls_equal=True).group_by("index").agg(pl.col("ns").sum(), pl.col("first").sum())
+    told = steady.join(usual, on=SHAPE, nulls_equal=True).group_by("index").agg(pl.col("ns").sum(), pl.col("first").sum())
     every = compute.group_by("index").agg(pl.col("ns").sum().alias("all"))  # a slow GPU is slow for the kernels that tell nothing too
     over = ((pl.col("ns") - pl.col("first")) * pl.col("all") / pl.col("ns")).round().cast(pl.Int64).clip(lower_bound=0)
     summed = told.join(every, on="index").select("index", over.alias("slowed_ns"))
@@ -107,12 +103,10 @@ def paces(compute: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     more work than the others.
     """
     even = compute.filter(~pl.col("uneven"))
-    steady = even.group_by("index", *_SHAPE).agg(pl.col("ns").median().alias("median"), pl.col("ns").sum())
-    usual = pl.col("median").quantile(0.25, "lower").over(_SHAPE)
+    steady = even.group_by("index", *SHAPE).agg(pl.col("ns").median().alias("median"), pl.col("ns").sum())
+    usual = pl.col("median").quantile(0.25, "lower").over(SHAPE)
     told = (
-        steady.filter(pl.len().over(_SHAPE) == windows.height)
-        .with_columns((pl.col("median") / usual).alias("ratio"))
-        .sort("ratio", *_SHAPE)
+        steady.filter(pl.len().over(SHAPE) == windows.height).with_columns((pl.col("median") / usual).alias("ratio")).sort("ratio", *SHAPE)
     )
     nothing = windows.select("index", pl.lit(None, dtype=pl.Float64).alias("pace"), pl.lit(None, dtype=pl.Int64).alias("slow_steps_ns"))
     if windows.height < LEAST_PACED or not _tells(int(told["ns"].sum()), compute):
@@ -137,12 +131,12 @@ def _launch_by_launch(even: pl.DataFrame, slow: pl.Series) -> tuple[pl.Series, b
     """
     is_slow = pl.col("index").is_in(slow.implode())
 
-    def paired(keys: list[str], value: str) -> pl.DataFrame:
-        each = even.with_columns(_blocks(), pl.int_range(pl.len()).over("index", *keys).alias("place"))
+    def paired(keys: Sequence[str], value: str) -> pl.DataFrame:
+        each = even.with_columns(blocks().alias("blocks"), pl.int_range(pl.len()).over("index", *keys).alias("place"))
         usual = each.filter(~is_slow).group_by(*keys, "place").agg(pl.col(value).mean().alias("usual"))
         share = pl.col("ns").filter(_more(value, "usual")).sum() / pl.col("ns").sum()
         return each.filter(is_slow).join(usual, on=[*keys, "place"], nulls_equal=True).group_by("index").agg(share.alias("share"))
 
-    seen = paired(_SHAPE, "ns").filter(pl.col("share") >= ALIKE)["index"]
+    seen = paired(SHAPE, "ns").filter(pl.col("share") >= ALIKE)["index"]
     grown = paired(["name_id"], "blocks").filter(pl.col("index").is_in(seen.implode()), pl.col("share") >= LEAST_GROWN)
     return seen, not grown.is_empty()

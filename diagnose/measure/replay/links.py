@@ -13,6 +13,7 @@ import polars as pl
 from msgspec import Struct
 
 from diagnose.measure.replay.graph import After, EdgeKind, by_row
+from diagnose.measure.shapes import blocks
 from diagnose.measure.waits.dependencies import INFERENCE_REACH_NS, Dependencies, event_producers
 
 # This project's choices
@@ -166,8 +167,7 @@ def _in_turn(work: pl.DataFrame, sm_count: int | None) -> pl.DataFrame:
     Side by side it would take as long. Where the launches come too slowly for it ever to overlap, nothing else says so. What did overlap is
     left as it is.
     """
-    blocks = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
-    fills = (pl.col("role") == "compute") & (2 * blocks > (sm_count or 0)).fill_null(value=False)
+    fills = (pl.col("role") == "compute") & (2 * blocks() > (sm_count or 0)).fill_null(value=False)
     filling = work.lazy().filter(fills).select("op", "start", "end", "stream").collect()
     other = pl.col("stream").ne_missing(pl.col("stream").shift(1))
     done = pl.col("end").cum_max().shift(1)
