@@ -241,7 +241,7 @@ def _left(log: Log, advice: Next) -> str:
     spent = [line.seconds for line in log.lines if line.trial.state == "measured"]
     most = f", {advice.most} at most" if advice.most > advice.expected else ""
     time = f"; about {duration(statistics.median(spent) * advice.expected)}" if spent else ""
-    return f"about {advice.expected} runs left{most}{time}"
+    return f"about {units.plural(advice.expected, 'run')} left{most}{time}"
 
 
 def duration(seconds: float) -> str:

@@ -213,7 +213,7 @@ def silence() -> None:
 
 def say(text: str) -> None:
     """Lines on standard error, made harmless; nothing if standard error is closed."""
-    from diagnose.render.units import visible  # noqa: PLC0415
+    from diagnose.model.names import visible  # noqa: PLC0415
 
     with contextlib.suppress(OSError):
         for line in text.splitlines():
@@ -234,7 +234,7 @@ def progress(*, shown: bool) -> Iterator[Callable[[str], None] | None]:
     from rich.console import Console  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    from diagnose.render.units import visible  # noqa: PLC0415
+    from diagnose.model.names import visible  # noqa: PLC0415
 
     status = Console(stderr=True, markup=False, highlight=False).status(Text("starting"))
     timer = Timer(0.5, status.start)

@@ -22,6 +22,7 @@ from diagnose.measure.phases import longest_cost, mostly_clean, pays_again
 from diagnose.measure.records import DeviceRecords
 from diagnose.model.environment import EnvironmentItem
 from diagnose.model.intervals import earliest, latest, merge, overlaps
+from diagnose.model.names import shorten
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import Provenance, Trace
 from diagnose.model.vocabulary import COMM_KINDS, DENSE_GEMM, DISPATCH, EXPERT_GEMM, LOSS, OPTIMIZER, ROUTER, CommKind, FactValue, Status
@@ -534,16 +535,6 @@ def _statistics_share(one: DeviceMeasure) -> float | None:
     return _share(int(statistics["ns"].sum()), int(one.exchanges.in_steps("other")["ns"].sum()))
 
 
-def brief(name: str) -> str:
-    """A kernel's name as a sentence can hold it: one that is too long without what it returns and without template arguments."""
-    if len(name) <= SHOWN_NAME:
-        return name
-    text = name.removeprefix("void ")
-    opened = re.search(r"\w<", text)
-    text = text if opened is None else f"{text[: opened.end()]}…>"
-    return text if len(text) <= SHOWN_NAME else f"{text[:SHOWN_NAME]}…"
-
-
 def _kernels(one: DeviceMeasure) -> dict[str, FactValue]:
     """Shares of kernels and of work, over all steps."""
     summed = {name: int(one.counts[name].sum() or 0) for name in one.counts.columns}
@@ -552,7 +543,7 @@ def _kernels(one: DeviceMeasure) -> dict[str, FactValue]:
     named = one.usage.names.filter(computing).group_by("name").agg(pl.col("work_ns").sum())
     name, work = max(named.drop_nulls().iter_rows(), key=lambda row: (row[1], row[0]), default=(None, None))
     return {
-        "costliest_kernel": None if name is None else brief(name),
+        "costliest_kernel": None if name is None else shorten(name, SHOWN_NAME),
         "costliest_kernel_share": _share(work, int(named["work_ns"].sum())),
         "operations_n": summed["operations"],
         "tiny_kernel_share": _share(summed["tiny_kernels_per_step"], summed["compute_kernels"]),

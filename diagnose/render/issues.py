@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from diagnose.model.names import visible
+
 if TYPE_CHECKING:
     from diagnose.document.diagnosis import Tool
     from diagnose.model.vocabulary import Level
@@ -65,10 +67,8 @@ def costliest_first(issues: Sequence[Issue]) -> list[Issue]:
 
 def shown(text: str) -> str:
     """A text from anywhere on one line, without control signs, and no longer than a runner shows."""
-    from diagnose.render import units  # noqa: PLC0415 - so that the command line starts quickly
-
     cut = text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
-    return units.visible(cut)
+    return visible(cut)
 
 
 def in_sentence(text: str) -> str:

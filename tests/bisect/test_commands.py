@@ -203,7 +203,7 @@ def test_a_commit_is_found_and_reported_in_every_format(searched: Searched) -> N
     culprit = history.commits[9]
     assert "FOUND" in out
     assert culprit[:12] in out
-    assert re.search(r"about \d+ runs left(, \d+ at most)?; about \d+ (s|min)\b", err)
+    assert re.search(r"about \d+ runs? left(, \d+ at most)?; about \d+ (s|min)\b", err)
     found = decode((folder / "r.json").read_bytes())
     assert (found.result, found.culprits[0].label) == ("found", culprit)
     assert found.culprits[0].message == git(history.folder, "show", "--no-patch", "--format=%B", culprit).strip()

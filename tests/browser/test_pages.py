@@ -17,6 +17,7 @@ from msgspec import structs
 from diagnose.document import diagnosis as d
 from diagnose.document import ranks as k
 from diagnose.document.comparison import Comparison
+from diagnose.model.names import visible
 from diagnose.render import units, write
 from diagnose.render.reports.ranks import pair as rank_compare
 from tests.browser.conftest import Opened, Opener, Seen, settled
@@ -158,7 +159,7 @@ def test_no_text_of_a_document_has_any_power(opened: Opener, name: str) -> None:
     assert page.evaluate("[...document.querySelectorAll('a')].every(one => one.getAttribute('href').startsWith('#'))")
     sentence = getattr(HOSTILE[name], "sentence", "") or getattr(getattr(HOSTILE[name], "verdict", None), "sentence", "")
     if sentence:
-        assert page.locator(".sentence").inner_text().replace("\u00a0", " ") == re.sub(r"\s+", " ", units.visible(sentence)).strip()
+        assert page.locator(".sentence").inner_text().replace("\u00a0", " ") == re.sub(r"\s+", " ", visible(sentence)).strip()
 
 
 # --- this page and that ----------------------------------------------------------------------------------------------

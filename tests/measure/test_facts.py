@@ -8,10 +8,8 @@ from diagnose.knowledge.load import load_rulebook
 from diagnose.knowledge.rulebook import Rulebook
 from diagnose.measure.clocks import on_host_clock
 from diagnose.measure.facts import (
-    SHOWN_NAME,
     _bus_bytes,
     _statistics_share,
-    brief,
     device_facts,
     graph_launch_calls,
     hierarchical_context_groups,
@@ -219,17 +217,6 @@ WARNINGS = (
     "CUDA hardware tracing is not supported on this system. A legacy (software instrumented) trace was collected instead.",
     "Buffers holding CUDA trace data will be flushed on CudaProfilerStop() call.",
 )
-
-
-@for_each(
-    "name, told",
-    ("void gemm<128>(float*)", "void gemm<128>(float*)"),
-    (f"void flash::flash_fwd_kernel<Traits<{'(int)128, ' * 12}>, false>(Params)", "flash::flash_fwd_kernel<…>"),
-    (f"void at::native::<unnamed>::norm_kernel<float, {'float, ' * 20}>(int)", "at::native::<unnamed>::norm_kernel<…>"),
-    ("x" * 200, f"{'x' * SHOWN_NAME}…"),
-)
-def test_a_kernel_is_named_so_that_a_sentence_can_hold_it(name: str, told: str) -> None:
-    assert brief(name) == told
 
 
 def test_what_the_profiler_took_outside_the_steps_slowed_none_of_them() -> None:

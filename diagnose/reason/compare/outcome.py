@@ -26,6 +26,7 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.comparison import ComparisonRules, NoiseLimits
 from diagnose.knowledge.templates import capitalised, decimal, enumerated, percent
 from diagnose.knowledge.vocabulary import Vocabulary
+from diagnose.model.names import shorten
 from diagnose.reason.compare.causes import EXCHANGE, Changes, by_kind, causes, in_long_steps, together, uncovered
 from diagnose.reason.compare.comparable import Judgement
 from diagnose.reason.compare.metrics import BLOCKING, BUCKET, CATEGORIES, COMPUTE, KERNELS, NO_STEPS, STEP_TIME, place_of
@@ -96,14 +97,6 @@ def _with_sign(value: float, shown: str) -> str:
 def ms(ns: float) -> str:
     """Nanoseconds as milliseconds with the unit."""
     return figure(ns, "ns")
-
-
-def brief(name: str) -> str:
-    """A kernel's name short enough for a sentence: without its return type, then without arguments, then cut."""
-    text = name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
-    if len(text) > _LONGEST_NAME and "<" in text[1:]:
-        text = f"{text[: text.index('<', 1)]}<…>"
-    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
 
 
 # --- the outcome ------------------------------------------------------------------------------------------------------
@@ -469,7 +462,7 @@ def _kernel(row: Category, kernels: Sequence[KernelChange], words: Vocabulary) -
 
 
 def _changed(one: KernelChange, words: Vocabulary) -> str:
-    name = brief(one.name)
+    name = shorten(one.name, _LONGEST_NAME)
     if one.kind in {"slower", "faster"} and one.base_launch_ns is not None and one.new_launch_ns is not None:
         return f"{name}, {one.kind} per launch ({one.base_launch_ns / 1e3:,.1f} → {one.new_launch_ns / 1e3:,.1f} µs)"
     if one.kind in {"more", "fewer"}:
@@ -477,10 +470,10 @@ def _changed(one: KernelChange, words: Vocabulary) -> str:
             f"{name}, launched {one.kind.replace('more', 'more often').replace('fewer', 'less often')} ({one.base_launches:,} → "
             f"{one.new_launches:,} per {words.step})"
         )
-    if one.kind == "renamed" and name == brief(one.was or ""):
+    if one.kind == "renamed" and name == shorten(one.was or "", _LONGEST_NAME):
         return f"{name} with other template arguments{_arguments(one.was or '', one.name)}"
     if one.kind == "renamed":
-        return f"{name}, which takes the place of {brief(one.was or '')}"
+        return f"{name}, which takes the place of {shorten(one.was or '', _LONGEST_NAME)}"
     return f"{name}, which {'is new' if one.kind == 'new' else 'is gone' if one.kind == 'gone' else 'moved to another stream'}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from diagnose.document.bisection import Bisection, Candidate, CandidateState
 from diagnose.knowledge.templates import capitalised
+from diagnose.model.names import shorten
 from diagnose.render import units
 from diagnose.render.figures.figure import Axis, Band, Figure, Look, Note, Point, Points, label
 from diagnose.render.reports.bisection import story, tables
@@ -37,7 +38,7 @@ def figures(document: Bisection) -> Iterator[Figure]:
             data += [Point(place + 1, level, (*_names(candidate), "skipped")) for place, candidate in skipped if candidate.value is None]
         if data:
             marks.append(Points(look=look, hover="{0}\n{1}\n{2}", data=tuple(data)))
-    good, bad = (units.shorten(story.short(end), 24) for end in (document.good, document.bad))
+    good, bad = (shorten(story.short(end), 24) for end in (document.good, document.bad))
     steps = list(_steps(document))
     middle = (len(document.candidates) + 1) / 2
     yield Figure(

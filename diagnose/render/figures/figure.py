@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from diagnose.model.names import shorten
 from diagnose.render import units
 
 Shape = Literal["", "circle", "square", "diamond", "triangle", "ring", "cross"]
@@ -22,7 +23,7 @@ ROW, PLAIN_HEIGHT = 28, 280  # heights in pixels: of one named row; of a figure 
 
 def label(text: str) -> str:
     """A text from a trace, short and on one line."""
-    return units.shorten(text, LONGEST_LABEL)
+    return shorten(text, LONGEST_LABEL)
 
 
 def ms(ns: float) -> float:

@@ -7,6 +7,7 @@ from itertools import groupby
 
 from diagnose.document.history import History, HistoryRun
 from diagnose.knowledge.templates import capitalised
+from diagnose.model.names import shorten
 from diagnose.render import units
 from diagnose.render.figures.bisection import scaled, unit_name
 from diagnose.render.figures.figure import Axis, Band, Figure, Layer, Look, Note, Point, Points, label, stacked
@@ -62,14 +63,14 @@ def series(document: History) -> Figure:
             Band(axis="x", low=places[step.before] + 0.2, high=places[step.last] + 0.2, colour=STEP, dashed=True) for step in document.steps
         ),
         notes=tuple(
-            Note(x=places[step.label], text=f"▼ {units.shorten(short(step.label), 24)}", ends=places[step.label] > middle)
+            Note(x=places[step.label], text=f"▼ {shorten(short(step.label), 24)}", ends=places[step.label] > middle)
             for step in document.steps
         ),
     )
 
 
 def _end(one: HistoryRun) -> str:
-    return units.shorten(one.date or short(one.label), 24)
+    return shorten(one.date or short(one.label), 24)
 
 
 def _hovered(document: History, one: HistoryRun) -> tuple[str, str, str]:
@@ -93,7 +94,7 @@ def categories(document: History) -> Figure:
         title="Where each run's step went",
         caption=f"The median step of each run; the parts of a bar add up to it, exactly.{more}",
         x=Axis(title="ms"),
-        y=Axis(names=_names([units.shorten(short(one.label), 28) for one in shown])),
+        y=Axis(names=_names([shorten(short(one.label), 28) for one in shown])),
     )
     return stacked(figure, "{0}\n{1} ms of {2} ms\n{3}", layers)
 

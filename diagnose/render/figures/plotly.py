@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from diagnose.knowledge import compiled
-from diagnose.render import units
+from diagnose.model.names import visible
 from diagnose.render.figures.figure import EVEN, Axis, Band, Bar, Bars, Cell, Cells, Figure, Note, Point, Points, Spans
 
 _MOST_TICKS = 12  # names on the x axis beyond which only some stand there
@@ -66,7 +66,7 @@ def pack(text: str, level: int = 9) -> str:
 
 def literal(text: str) -> str:
     """A text as plotly shows it literally."""
-    return html.escape(units.visible(text), quote=False)
+    return html.escape(visible(text), quote=False)
 
 
 def draw(figure: Figure) -> dict[str, Any]:

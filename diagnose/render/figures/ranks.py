@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import Ranks, StepTime
+from diagnose.model.names import shorten
 from diagnose.render import units, words
 from diagnose.render.figures.figure import Axis, Band, Cell, Cells, Fields, Figure, Layer, Look, Note, label, stacked
 from diagnose.render.reports.diagnosis.tables import per
@@ -124,9 +125,7 @@ def heat_map(document: Diagnosis, found: Heat) -> Figure:
             ),
         ),
         bands=tuple(Band(axis="x", low=start - 0.5, high=start - 0.5, colour="#8c8c8c") for _, start in found.groups[1:]),
-        notes=tuple(
-            Note(x=start - 0.4, text=units.shorten(name, 22)) for name, start in found.groups if 1 < len(found.groups) <= _MOST_NAMED
-        ),
+        notes=tuple(Note(x=start - 0.4, text=shorten(name, 22)) for name, start in found.groups if 1 < len(found.groups) <= _MOST_NAMED),
     )
 
 

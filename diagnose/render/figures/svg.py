@@ -10,6 +10,7 @@ from itertools import groupby
 
 from msgspec import Struct
 
+from diagnose.model.names import shorten, visible
 from diagnose.render import units
 from diagnose.render.figures.figure import EVEN, Axis, Band, Bars, Cell, Cells, Fields, Figure, Look, Note, Points, Spans
 
@@ -116,11 +117,11 @@ def _n(value: float) -> str:
 
 
 def _text(text: str) -> str:
-    return html.escape(units.visible(text))
+    return html.escape(visible(text))
 
 
 def _title(hover: str, fields: Fields) -> str:
-    return f"<title>{html.escape(hover.format(*map(units.visible, fields)))}</title>" if hover else ""
+    return f"<title>{html.escape(hover.format(*map(visible, fields)))}</title>" if hover else ""
 
 
 def _width(figure: Figure) -> int:
@@ -167,8 +168,8 @@ def _named_ticks(area: Area) -> list[tuple[float, str]]:
 
 def _short(text: str, most: int) -> str:
     """A label cut to its room, with the whole of it for a pointer."""
-    seen = units.visible(text)
-    return html.escape(seen) if len(seen) <= most else f"{html.escape(units.shorten(text, most))}<title>{html.escape(seen)}</title>"
+    seen = visible(text)
+    return html.escape(seen) if len(seen) <= most else f"{html.escape(shorten(text, most))}<title>{html.escape(seen)}</title>"
 
 
 def _fill(look: Look, identifier: str) -> str:

@@ -10,8 +10,8 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import UsageError, nearest
 from diagnose.knowledge.glossary import Word
 from diagnose.knowledge.vocabulary import Vocabulary
+from diagnose.model.names import shorten
 from diagnose.render import report as r
-from diagnose.render import units
 from diagnose.render.knowledge.entries import Catalogue, Kind
 from diagnose.render.knowledge.kinds import KINDS
 from diagnose.render.report import Block, Section
@@ -48,7 +48,7 @@ def report(document: Explanation) -> r.Report:
     near = nearest(bare, [key for kind in KINDS for key in kind.ids(document)], most=3, alike=0.5)
     plurals = ", ".join(kind.plural for kind in KINDS)
     raise UsageError(
-        f"Nothing is called {units.shorten(document.name, 80)!r}.",
+        f"Nothing is called {shorten(document.name, 80)!r}.",
         effect="There is nothing to explain.",
         next_step=f"Did you mean {', '.join(near)}?" if near else f"`diagnose explain KIND` lists one of {plurals}.",
     )

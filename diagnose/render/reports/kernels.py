@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from diagnose.model.names import shorten
 from diagnose.render import report as r
 from diagnose.render import units, words
 from diagnose.render.report import Block, Entry, Pairs
@@ -56,7 +57,7 @@ def _entry(answer: KernelAnswer) -> Entry:
         ("elsewhere", ", ".join(words.bucket(bucket) for bucket in found.alternatives)),
         ("not understood", ", ".join(found.not_understood)),
     )
-    return Entry(name=units.shorten(answer.name, 200), parts=(Pairs(rows=tuple(row for row in rows if row[1])),))
+    return Entry(name=shorten(answer.name, 200), parts=(Pairs(rows=tuple(row for row in rows if row[1])),))
 
 
 def json(document: KernelAnswers) -> str:

@@ -13,6 +13,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin
 
+from diagnose.model.names import visible
 from diagnose.render.writers import Options, Writer
 
 if TYPE_CHECKING:
@@ -225,9 +226,8 @@ def _text(cell: Cell) -> str:
         return "true" if cell else "false"
     if not isinstance(cell, str):
         return repr(cell)
-    from diagnose.render import units  # noqa: PLC0415
 
-    text = "\n".join(map(units.visible, cell.split("\n")))
+    text = "\n".join(map(visible, cell.split("\n")))
     return f"'{text}" if text.startswith(_POWERFUL) else text
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from diagnose.model.names import visible
 from diagnose.render.writers import Options, Writer
 
 if TYPE_CHECKING:
@@ -302,9 +303,7 @@ def _json(event: dict[str, Any], **times: int) -> str:
 
 def _text(text: str) -> str:
     """A text of the trace without control signs."""
-    from diagnose.render import units  # noqa: PLC0415
-
-    return units.visible(text)
+    return visible(text)
 
 
 WRITER = Writer(name="perfetto", extensions=(".perfetto.json", ".perfetto.json.gz"), takes="timeline", place=8, write=write)

@@ -355,7 +355,10 @@ def test_a_kernel_of_which_only_template_arguments_differ_says_which() -> None:
         ({"attention": 10_000_000},) * 4, kernels=sequence([kernel(name.format(128), 10, 1_000_000), kernel("flash_fwd", 10, 9)])
     )
     new = document(({"attention": 13_000_000},) * 4, kernels=sequence([kernel(name.format(64), 10, 1_300_000), kernel("flash_fwd", 10, 9)]))
-    assert "mostly cutlass::device_kernel<…> with other template arguments (128 → 64)." in run(base, new).outcome.moved
+    assert (
+        "mostly cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cutlass::g…> with other template arguments (128 → 64)."
+        in run(base, new).outcome.moved
+    )
 
 
 @for_each(

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 from plotly import graph_objects
 
-from diagnose.render import units, words
+from diagnose.model.names import visible
+from diagnose.render import words
 from diagnose.render.figures import plotly, svg
 from diagnose.render.figures.figure import Axis, Bar, Bars, Cell, Cells, Fields, Figure, Look, Point, Points, Spans, stacked
 from tests.builders import bisection, comparison, diagnosis, hostile
@@ -59,7 +60,7 @@ def test_every_figure_is_among_the_samples() -> None:
 
 def hover_text(hover: str, fields: Fields) -> str:
     """What a pointer is told of one datum."""
-    return hover.format(*(units.visible(field) for field in fields))
+    return hover.format(*(visible(field) for field in fields))
 
 
 def numbers(text: str) -> list[float]:
@@ -176,9 +177,9 @@ def check_texts(figure: Figure) -> None:
     wanted = [*figure.y.names, *(note.text for note in figure.notes if note.y is not None), figure.x.title, figure.y.title]
     wanted += [mark.unit for mark in figure.marks if isinstance(mark, Cells)]
     wanted += figure.x.names[:1]
-    assert [text for text in wanted if text and units.visible(text) not in texts(root)] == []
-    assert root.find(f"{SVG}title").text == units.visible(figure.title)  # type: ignore[union-attr]
-    assert root.find(f"{SVG}desc").text == units.visible(figure.caption)  # type: ignore[union-attr]
+    assert [text for text in wanted if text and visible(text) not in texts(root)] == []
+    assert root.find(f"{SVG}title").text == visible(figure.title)  # type: ignore[union-attr]
+    assert root.find(f"{SVG}desc").text == visible(figure.caption)  # type: ignore[union-attr]
     for key in ("aria-labelledby", "aria-describedby"):
         assert any(element.get("id") == root.attrib[key] for element in root)
 
@@ -200,7 +201,7 @@ def check_legend(figure: Figure) -> None:
         assert source == ""
         return
     items = parsed(source).findall("li")
-    assert {"".join(item.itertext()) for item in items} == {units.visible(label) for label, _ in kinds}
+    assert {"".join(item.itertext()) for item in items} == {visible(label) for label, _ in kinds}
     assert len(items) == len(figure.legend)
     assert all(colour in source for _, colour in kinds)
 
@@ -246,7 +247,7 @@ def plain(value: Any) -> Any:
 
 
 def shown_fields(data: Iterable[Bar | Point | Cell]) -> list[list[str]]:
-    return [[units.visible(field) for field in datum.fields] for datum in data]
+    return [[visible(field) for field in datum.fields] for datum in data]
 
 
 def test_every_datum_is_in_plotlys_figure() -> None:
@@ -264,11 +265,11 @@ def check_plotly(figure: Figure) -> None:
         if isinstance(mark, Cells):
             assert trace["z"] == [[cell.value for cell in row] for row in mark.data]
             assert plain(trace["customdata"]) == [shown_fields(row) for row in mark.data]
-            assert [html.unescape(name) for name in trace["x"]] == [units.visible(name) for name in figure.x.names]
+            assert [html.unescape(name) for name in trace["x"]] == [visible(name) for name in figure.x.names]
             assert (drawn["layout"]["coloraxis"]["cmin"], drawn["layout"]["coloraxis"]["cmax"]) == (mark.low, mark.high)
             continue
         assert plain(trace["customdata"]) == shown_fields(mark.data)
-        assert html.unescape(trace["name"]) == units.visible(mark.look.label)
+        assert html.unescape(trace["name"]) == visible(mark.look.label)
         assert trace["marker"]["color"] == mark.look.colour
         if isinstance(mark, Bars):
             assert list(zip(trace["y"], trace["base"], trace["x"], strict=True)) == [bar[:3] for bar in mark.data]
@@ -280,8 +281,8 @@ def check_plotly(figure: Figure) -> None:
                 reach = [0 if end is None else abs(end - point.y) for end, point in zip(ends, mark.data, strict=True)]
                 assert trace.get("error_y", {}).get(name, [0] * len(ends)) == pytest.approx(reach, abs=1e-6)
     layout = drawn["layout"]
-    assert [html.unescape(note["text"]) for note in layout["annotations"]] == [units.visible(note.text) for note in figure.notes]
-    assert [html.unescape(name) for name in layout["yaxis"].get("ticktext", [])] == [units.visible(name) for name in figure.y.names]
+    assert [html.unescape(note["text"]) for note in layout["annotations"]] == [visible(note.text) for note in figure.notes]
+    assert [html.unescape(name) for name in layout["yaxis"].get("ticktext", [])] == [visible(name) for name in figure.y.names]
     assert len(layout["shapes"]) == len(figure.bands)
     assert (layout["margin"]["t"] >= 30) == any(note.y is None for note in figure.notes)  # room for a line above the marks
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from diagnose.document.comparison import Category, Comparison, KernelChange, Part, Side, Window
+from diagnose.model.names import shorten
 from diagnose.render import units, words
 from diagnose.render.report import Row, Table, rows_of
 from diagnose.render.reports.comparison import story
@@ -241,7 +242,7 @@ def renamed(document: Comparison) -> Table:
         tuple(
             Row(
                 {"change?": story.KERNEL[one.kind], "$kernel": one.name, "$in base": _before(one), "why?": one.why},
-                line=" ← ".join(units.shorten(name, LONGEST_NAME) for name in (one.name, one.was or "") if name),
+                line=" ← ".join(shorten(name, LONGEST_NAME) for name in (one.name, one.was or "") if name),
             )
             for one in document.kernels
             if one.why

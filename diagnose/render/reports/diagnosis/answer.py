@@ -16,6 +16,7 @@ from diagnose.document.diagnosis import (
     Verdict,
 )
 from diagnose.knowledge.templates import capitalised
+from diagnose.model.names import visible
 from diagnose.model.vocabulary import CAPTURE
 from diagnose.render import TypedFiles, units
 from diagnose.render import report as r
@@ -268,7 +269,7 @@ def _traces(document: Diagnosis, typed: TypedFiles) -> tuple[str, str]:
 
 def _word(text: str) -> str:
     """A text as a word of a shell."""
-    return shlex.quote(units.visible(text))
+    return shlex.quote(visible(text))
 
 
 _REWRITTEN = (".yaml", ".yml", ".json", ".flags", ".overrides")  # job files that a patch writes; of others it prints what to give at launch

@@ -7,6 +7,7 @@ from itertools import islice
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import Ranks, RankSurvey
+from diagnose.model.names import shorten
 from diagnose.render import units, words
 from diagnose.render.report import SideBySide, Versus
 from diagnose.render.reports.diagnosis.tables import file_label, per
@@ -78,9 +79,9 @@ def _rows(document: Diagnosis, ranks: Ranks) -> list[tuple[str, list[_Row]]]:
     )
     counted = sorted({name for one in ranks.survey for name in one.collectives})
     about: list[_Row] = [
-        ("group", "text", lambda one: units.shorten(one.group, 60)),
-        ("host", "text", lambda one: units.shorten(one.host, 60)),
-        ("file", "text", lambda one: units.shorten(file_label(one.file), 60)),
+        ("group", "text", lambda one: shorten(one.group, 60)),
+        ("host", "text", lambda one: shorten(one.host, 60)),
+        ("file", "text", lambda one: shorten(file_label(one.file), 60)),
         ("steps", "count", lambda one: one.step.n),
     ]
     times: list[_Row] = [
@@ -102,8 +103,8 @@ def _rows(document: Diagnosis, ranks: Ranks) -> list[tuple[str, list[_Row]]]:
     return [
         ("What it is", about),
         (f"Times, ms {per(document)}", times),
-        (f"Work by bucket, ms {per(document)}", [(units.shorten(words.bucket(name), 60), "ms", _of_bucket(name)) for name in buckets]),
-        (f"Communication operations {per(document)}", [(units.shorten(name, 60), "count", _of_kind(name)) for name in counted]),
+        (f"Work by bucket, ms {per(document)}", [(shorten(words.bucket(name), 60), "ms", _of_bucket(name)) for name in buckets]),
+        (f"Communication operations {per(document)}", [(shorten(name, 60), "count", _of_kind(name)) for name in counted]),
     ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.ranks import ExpertImbalance, Layer, MatchedExchange, Ranks, RankSurvey
+from diagnose.model.names import shorten
 from diagnose.render import units, words
 from diagnose.render.report import Row, Table, rows_of
 from diagnose.render.reports.diagnosis.tables import AT_MOST, per, whole
@@ -87,7 +88,7 @@ def survey(document: Diagnosis, ranks: Ranks, most: int = MOST_RANKS) -> Table:
         if not mine:
             left_groups += 1
             continue
-        called = units.shorten(name, 24) or "not grouped"
+        called = shorten(name, 24) or "not grouped"
         if len(places) == 1:  # its medians are the rank's own figures
             rows.append(_rank_row(names[places[0]], ranks.survey[places[0]], called, _mark(ranks, ranks.survey[places[0]].rank, late)))
             continue

@@ -22,6 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from diagnose.knowledge import compiled
+from diagnose.model.names import shorten, visible
 from diagnose.render import units
 from diagnose.render.figures import plotly, svg
 from diagnose.render.figures.figure import Figure, Spans, label
@@ -110,9 +111,9 @@ def _spans_text(figure: Figure, spans: Spans, kept: Kept) -> str:
     starts = [_rounded(start, unit) for start in spans.start]
     data = {
         "end": round(figure.x.extent[1] * 1e6),
-        "rows": [units.visible(name) for name in figure.y.names],
-        "looks": [{"label": units.visible(look.label), "colour": look.colour, "pattern": look.pattern} for look in spans.looks],
-        "names": [units.visible(name) for name in spans.names],
+        "rows": [visible(name) for name in figure.y.names],
+        "looks": [{"label": visible(look.label), "colour": look.colour, "pattern": look.pattern} for look in spans.looks],
+        "names": [visible(name) for name in spans.names],
         "unit": unit,
         **columns,
         "start": [after - before for before, after in pairwise((0, *starts))],
@@ -232,7 +233,7 @@ def _template() -> jinja2.Template:
         finalize=_finalized,
     )
     environment.filters |= {
-        "short": lambda name: units.shorten(name, LONGEST_SHOWN),
+        "short": lambda name: shorten(name, LONGEST_SHOWN),
         "address": lambda text: text if _ADDRESS.fullmatch(text) else "",
         "wide": partial(without, only="plain"),  # figures stand for what plain media draw with signs
         "typed": _typed,
@@ -246,11 +247,11 @@ def _template() -> jinja2.Template:
 def _finalized(value: object) -> object:
     """Every value that is printed: texts lose control signs, changes of direction, and length beyond reason."""
     if isinstance(value, str) and not isinstance(value, Markup):
-        shown = units.glued(units.visible(value[:LONGEST_KEPT]))
+        shown = units.glued(visible(value[:LONGEST_KEPT]))
         return shown if len(value) <= LONGEST_KEPT else f"{shown}… ({len(value) - LONGEST_KEPT:,} more)"
     return value
 
 
 def _typed(lines: Sequence[str]) -> Markup:
     """Lines to be copied, letter by letter: no space of them is a hard one."""
-    return Markup("\n").join(escape(units.visible(line[:LONGEST_KEPT])) for line in lines)
+    return Markup("\n").join(escape(visible(line[:LONGEST_KEPT])) for line in lines)

@@ -10,6 +10,7 @@ import re
 from markupsafe import Markup, escape
 
 from diagnose.knowledge.glossary import load_glossary, meanings
+from diagnose.model.names import visible
 from diagnose.render import units
 
 
@@ -54,4 +55,4 @@ class Terms:
 
 
 def _harmless(text: str) -> Markup:
-    return escape(units.glued(units.visible(text)))
+    return escape(units.glued(visible(text)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from diagnose.model.names import shorten, visible
 from diagnose.render import report as r
 from diagnose.render import units, words
 from diagnose.render.writers.markdown import answer
@@ -47,7 +48,7 @@ def page(report: r.Report) -> str:
         room -= need
         kept.append(block)
     if left_out:
-        named = text(", ".join(units.shorten(title, 40) for title in dict.fromkeys(left_out[:5])))
+        named = text(", ".join(shorten(title, 40) for title in dict.fromkeys(left_out[:5])))
         kept.append(
             f"_Left out to stay below {MOST_BYTES // 1000} KB: {len(left_out)} parts ({named}…); the JSON and HTML outputs hold all._"
         )
@@ -344,7 +345,7 @@ def _cells(row: r.Row, columns: tuple[r.Column, ...]) -> list[str]:
 
 def text(said: str) -> str:
     """Prose in which nothing is markup, a link, a mention or a reference."""
-    shown = units.visible(said)
+    shown = visible(said)
     if len(shown) > LONGEST_TEXT:
         shown = f"{shown[:LONGEST_TEXT]}…"
     shown = _SPECIAL.sub(r"\\\1", _MENTION.sub(_JOINER, shown).replace("&", "&amp;").replace("::", f":{_JOINER}:"))
@@ -353,5 +354,5 @@ def text(said: str) -> str:
 
 def code(said: str, limit: int = LONGEST_TEXT) -> str:
     """A code span; backticks become primes and pipes are escaped, which a table needs even inside code."""
-    shown = units.shorten(said, limit).replace("`", "′").replace("|", "\\|").strip()
+    shown = shorten(said, limit).replace("`", "′").replace("|", "\\|").strip()
     return f"`{shown}`" if shown else "` `"

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text as Words
 
 from diagnose.knowledge.templates import enumerated
+from diagnose.model.names import visible
 from diagnose.render import report as r
 from diagnose.render import units
 from diagnose.render.fitting import Piece, fitted
@@ -87,7 +88,7 @@ class AnswerWriter:
 
     def _wrapped(self, *spans: tuple[str, str], left: int = 0, hang: int = 0) -> tuple[Words, ...]:
         """Spans as lines, indented by `left`, from the second on by `hang` more."""
-        text = Words.assemble(*((units.glued(units.visible(said), _GLUE), style) for said, style in spans))
+        text = Words.assemble(*((units.glued(visible(said), _GLUE), style) for said, style in spans))
         room = max(self.width - left - hang, 20)
         wrapped = text.wrap(self.console, room)
         return tuple(Words(" " * (left + (hang if place else 0))).append_text(line) for place, line in enumerate(_trimmed(wrapped)))
@@ -166,7 +167,7 @@ class AnswerWriter:
         room = self.width - len(right) - 2
         title = f"{sign}{step.title}"
         if len(name) + len(title) + len(tail) <= room:
-            left = Words.assemble((name, "bold"), (units.visible(title), "" if step.instead else "bold"), (tail, "dim"))
+            left = Words.assemble((name, "bold"), (visible(title), "" if step.instead else "bold"), (tail, "dim"))
             return (left.append(" " * (self.width - left.cell_len - len(right))).append(right, "" if step.instead else "bold"),)
         wrapped = self._wrapped((f"{title}{tail}", "" if step.instead else "bold"), left=len(name))
         first = Words(name, style="bold").append_text(wrapped[0][len(name) :])
@@ -181,7 +182,7 @@ class AnswerWriter:
         where = f"{written.where}: " if written.where else ""
         style = "" if written.language == "words" else "cyan"
         line, first = "", True
-        for text in [*map(units.visible, written.lines), None]:
+        for text in [*map(visible, written.lines), None]:
             joined = text if not line else f"{line}   {text}"
             if text is not None and _INDENT + 2 + (len(where) if first else 2) + len(joined or "") <= self.width:  # 2: hangs when wrapped
                 line = joined or ""
@@ -224,7 +225,7 @@ class AnswerWriter:
         """
         room = max(self.width - len(head) - 2, 20)
         lines = [head]
-        for word in _WORD.findall(units.visible(command)):
+        for word in _WORD.findall(visible(command)):
             used = len(lines[-1]) - len(head) if lines[-1].startswith((head, " " * len(head))) else len(lines[-1])
             for place, part in enumerate(_chunks(word, room)):
                 if place:

@@ -19,6 +19,7 @@ from rich.table import Table as Grid
 from rich.text import Text as Words
 
 from diagnose.knowledge.templates import capitalised
+from diagnose.model.names import shorten, visible
 from diagnose.render import report as r
 from diagnose.render import units, words
 from diagnose.render.writers import NARROWEST, WIDEST, Options
@@ -162,7 +163,7 @@ def _closing(report: r.Report) -> RenderableType:
 
 def _shown(text: str) -> str:
     """A text from anywhere as it may stand on the terminal."""
-    return units.glued(units.visible(text), _GLUE)
+    return units.glued(visible(text), _GLUE)
 
 
 def _heading(title: str) -> Words:
@@ -320,7 +321,7 @@ def _finding(finding: r.Finding, width: int) -> RenderableType:
     _label(body, "bound", finding.bound)
     _label(body, "evidence", " · ".join(f"{fact} {value}" for fact, value in finding.evidence))
     _label(body, "where", finding.where)
-    top = (f"· {units.shorten(name, width - 12)}" for name in finding.top[:MOST_TOP])
+    top = (f"· {shorten(name, width - 12)}" for name in finding.top[:MOST_TOP])
     body.extend(Words(line, style="dim", no_wrap=True, overflow="ellipsis") for line in top)
     for note in finding.notes:
         _label(body, note.label, note.text, _TONES[note.tone])
@@ -451,5 +452,5 @@ def _widest(table: r.Table, index: int) -> int:
 
 def _cell(row: r.Row, index: int, column: r.Column, names: int) -> Words:
     text = row.cells[index]
-    said = units.shorten(text, names) if column.kind == "name" else _shown(text)
+    said = shorten(text, names) if column.kind == "name" else _shown(text)
     return Words("  " * row.indent + said if index == 0 else said)
