@@ -158,6 +158,10 @@ def test_what_a_synchronising_call_waits_for(hosts: HostRules, call: str, waits_
     ("gc: 2", "garbage_collection"),
     ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "data_loading"),
     ("get_data", "data_loading"),
+    ("Data loading", "data_loading"),
+    ("fetch next batch", "data_loading"),
+    ("get_data_parallel_rank", None),
+    ("build_data_loader", None),
     ("aten::mul", None),
     ("garbage", None),
 )

@@ -10,7 +10,7 @@ from diagnose.document.comparison import Category, FindingChange, KernelChange, 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.history import CategoryMove
 from diagnose.knowledge.comparison import CauseLimits
-from diagnose.knowledge.templates import capitalised, decimal, percent
+from diagnose.knowledge.templates import capitalised, decimal, fill, percent
 from diagnose.model.vocabulary import CommKind
 from diagnose.reason.compare.metrics import COMPUTE
 
@@ -59,7 +59,7 @@ def causes(changes: Changes, limits: CauseLimits) -> str:
     return ""
 
 
-def in_long_steps(findings: Sequence[FindingChange], change: float, limits: CauseLimits) -> str:
+def in_long_steps(changes: Changes, change: float, limits: CauseLimits) -> str:
     """What one side alone has that costs most over all its steps, where a few long ones make the mean; empty where nothing is known.
 
     `change`: that of the mean, relative; nought where no such steps are.
@@ -68,12 +68,12 @@ def in_long_steps(findings: Sequence[FindingChange], change: float, limits: Caus
         return ""
     slower = change > 0
     found: list[tuple[int, str]] = []
-    for one in findings:
+    for one in changes.findings:
         words, bound = limits.findings.get(one.id), one.new_bound_ns if slower else one.base_bound_ns
         if words is not None and bound and one.state == ("new" if slower else "gone"):
-            found.append((bound, words.began if slower else words.ended))
+            found.append((bound, _filled(words.began if slower else words.ended, changes.new if slower else changes.base, one.id)))
     bound, said = max(found, default=(0, ""))
-    return f"{said}: {decimal(bound / 1e6)} ms of the mean." if said and "{" not in said else ""
+    return f"{said}: {decimal(bound / 1e6)} ms of the mean." if said else ""
 
 
 def _switched(
@@ -96,9 +96,9 @@ def _switched(
                 said = degree
             bound = one.new_bound_ns if slower else one.base_bound_ns
             least = round(limits.share.value * abs(delta.delta_ns)) + 1
-            yield (bound or least, said.replace("{ranks}", _ranks(both[slower], one.id))), words.effect
+            yield (bound or least, _filled(said, both[slower], one.id)), words.effect
         elif degree is not None and one.new_bound_ns and one.base_bound_ns and change * delta.delta_ns > 0:
-            yield (abs(change), degree), words.effect
+            yield (abs(change), _filled(degree, both[slower], one.id)), words.effect
 
 
 def _in_pieces(delta: StepDelta, kernels: Sequence[KernelChange], limits: CauseLimits) -> Iterator[tuple[int, str]]:
@@ -150,6 +150,11 @@ def _number(side: Diagnosis, fact: str) -> float | None:
     """The value of a fact where it is a number."""
     found = side.facts.get(fact)
     return found.value if found is not None and isinstance(found.value, int | float) else None
+
+
+def _filled(words: str, side: Diagnosis, finding: str) -> str:
+    """Words with the ranks that a finding is about and the facts of the side that has it."""
+    return fill(words, {name: fact.value for name, fact in side.facts.items()} | {"ranks": _ranks(side, finding)})
 
 
 def _ranks(side: Diagnosis, finding: str) -> str:

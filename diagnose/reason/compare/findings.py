@@ -15,8 +15,10 @@ from diagnose.model.vocabulary import Level
 from diagnose.reason.compare.comparable import Judgement
 from diagnose.reason.compare.metrics import steps_of
 from diagnose.reason.compare.outcome import doubtful, several, signed_share
+from diagnose.reason.compare.patterns import NO_LONG_STEPS, LongSteps
 from diagnose.reason.patch import SettingPlace, place_of
 
+_NO_MISHAP = 2  # long steps that a single mishap does not make
 _LEVELS: Mapping[Level, int] = {"low": 0, "medium": 1, "high": 2}
 _STATES: tuple[FindingState, ...] = ("new", "worse", "better", "gone", "not_assessed", "same")
 
@@ -110,14 +112,15 @@ def gate(
     *,
     limits: NoiseLimits,
     step: str = "step",
+    long: LongSteps = NO_LONG_STEPS,
 ) -> Gate | None:
     """Whether it is met; None where none was asked for. `met` None: it can't be judged, and the sentence says what to do.
 
-    `step`: what times are of.
+    `step`: what times are of. `long`: what a few long ones do to the mean, which counts too.
     """
     if limit is None and fail_on is None:
         return None
-    judged = [_regression(effect, limit, limits, step)] if limit is not None else []
+    judged = [_with_long_steps(*_regression(effect, limit, limits, step), limit, step, long)] if limit is not None else []
     judged += [_findings(effect, findings, fail_on)] if fail_on is not None else []
     states = [met for met, _ in judged]
     met = False if False in states else None if None in states else True
@@ -169,6 +172,19 @@ def _regression(effect: Effect, limit: float, limits: NoiseLimits, step: str) ->
         return True, f"The gate is met: whatever changed, it got worse by {signed_share(worst)} at most, within {allowed}."
     need = f" Such runs show a regression of {percent(effect.smallest)} in four of five comparisons." if effect.smallest is not None else ""
     return None, f"The gate can't be judged: noise hides whether the change is within {allowed}.{need} {_advice(effect, limit, step)}"
+
+
+def _with_long_steps(met: bool | None, text: str, limit: float, step: str, long: LongSteps) -> tuple[bool | None, str]:
+    """The same, but where the typical step is within the limit and the mean is not; a single long step may be a mishap of the capture."""
+    if not met or long.change <= limit or long.steps < _NO_MISHAP:
+        return met, text
+    why = (
+        f"the typical {step} is within the {percent(limit)} that it allows, the mean over all {step}s is not ({signed_share(long.change)}), "
+        f"because {long.steps} long ones make it"
+    )
+    if long.sure:
+        return False, f"The gate is not met: {why}."
+    return None, f"The gate can't be judged: {why}. Capture more {step}s, or more runs, to see how many of them are long."
 
 
 def _lone_side(effect: Effect, limits: NoiseLimits) -> str | None:

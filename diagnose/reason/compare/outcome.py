@@ -138,7 +138,7 @@ def outcome(effect: Effect, judged: Judgement, changes: Changes, rules: Comparis
             _sentence(effect, comparability.normalised, allowed, rules.words, typical=bool(by_mean.sentence)), by_mean.sentence
         ),
         moved=_joined(
-            in_long_steps(changes.findings, by_mean.change, rules.limits.causes),
+            in_long_steps(changes, by_mean.change, rules.limits.causes),
             _divided(comparability) if moved else "",
             causes(changes, rules.limits.causes) if moved else "",
             _moved(effect.result, changes, rules),

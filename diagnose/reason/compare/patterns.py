@@ -41,10 +41,16 @@ def patterns(
 
 
 class LongSteps(NamedTuple):
-    """By how much a few long steps change the mean more than the median (relative), and a sentence on it; nought and none without."""
+    """What a few long steps do to the mean, which the median does not see; nought and none without.
+
+    `change`: of the mean, relative. `steps`: how many stand far out on the side that has more of that, and `sure`: whether every run of it
+    has more than every run of the other, and chance alone would not do that.
+    """
 
     change: float = 0.0
     sentence: str = ""
+    steps: int = 0
+    sure: bool = False
 
 
 NO_LONG_STEPS = LongSteps()
@@ -58,24 +64,28 @@ class Held(NamedTuple):
     steps: int = 0
 
 
-def long_steps(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], *, metric: str, step: str) -> LongSteps:
-    """What a few long steps of either side do to the difference of the means.
+def long_steps(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], *, metric: str, step: str, level: float) -> LongSteps:
+    """What a few long steps of either side do to the difference of the means; `level`: of the test whether that is no chance.
 
     The median of a run does not see them, and the time to train does.
     """
     if metric != STEP_TIME or not all(median(run) > 0 for run in (*base, *new)):
         return NO_LONG_STEPS
-    typical, whole = ([fmean(level(run) for run in side) for side in (base, new)] for level in (median, fmean))
-    apart = fmean(_excess(run) for run in new) - fmean(_excess(run) for run in base)
+    typical, whole = ([fmean(middle(run) for run in side) for side in (base, new)] for middle in (median, fmean))
+    before, after = ([_excess(run) for run in side] for side in (base, new))
+    apart = fmean(after) - fmean(before)
     change = whole[1] / whole[0] - 1
     if abs(apart) < _LEAST or abs(change - (typical[1] / typical[0] - 1)) < _LEAST or change * apart <= 0:
         return NO_LONG_STEPS
     side, runs = ("new", new) if apart > 0 else ("base", base)
+    separate = min(after) > max(before) if apart > 0 else min(before) > max(after)
     found = [value for run in runs for value in _far(run)]
     count, longest = sum(map(len, runs)), f"{decimal(max(found) / 1e6)} ms"
     return LongSteps(
-        change,
-        f"The mean over all {step}s is {percent(abs(change))} {'longer' if change > 0 else 'shorter'} ({decimal(whole[0] / 1e6)} → "
+        change=change,
+        steps=len(found),
+        sure=separate and math.comb(len(base) + len(new), len(new)) * level >= 1,
+        sentence=f"The mean over all {step}s is {percent(abs(change))} {'longer' if change > 0 else 'shorter'} ({decimal(whole[0] / 1e6)} → "
         f"{decimal(whole[1] / 1e6)} ms): {len(found)} of {count} {step}s of {side} stand far out, up to {longest}, which the median leaves out.",
     )
 

@@ -145,10 +145,11 @@ def compare(base: Runs, new: Runs, *, rules: ComparisonRules, terms: Terms) -> C
     compared = KernelChanges() if pair.refused else kernels(first, second, judged.places, judged.scale, limits=rules.limits)
     changes = _changes(pair, compared)
     spoken = replace(changes, kernels=changes.kernels if pair.share == 1 else ())  # kernels are per step of another number of tokens
+    remarks = _remarks(pair, effect, besides(around, changed))
     return Comparison(
         schema=SCHEMA,
         tool=Tool(name="diagnose", version=__version__, rules_sha256=second.tool.rules_sha256),
-        outcome=outcome(effect, judged, spoken, rules, _remarks(pair, effect, besides(around, changed))),
+        outcome=outcome(effect, judged, spoken, rules, remarks),
         base=_described(pair.base, rules),
         new=_described(pair.new, rules),
         comparability=judged.comparability,
@@ -160,7 +161,7 @@ def compare(base: Runs, new: Runs, *, rules: ComparisonRules, terms: Terms) -> C
         kernels=compared.changes,
         overlap=tuple(changes.overlaps),
         findings=tuple(changes.findings),
-        gate=_gate(pair, effect, changes.findings),
+        gate=_gate(pair, effect, changes.findings, remarks.long_steps),
         notes=(*(() if pair.refused else _notes(pair)), *compared.notes, *around_notes, *setting_notes),
         environment_same=alike,
         kernels_same=compared.same,
@@ -212,20 +213,21 @@ def _remarks(pair: _Pair, effect: Effect, besides: str) -> Remarks:
         return Remarks(besides=besides)
     base, new, metric, words = pair.base.values, pair.new.values, pair.terms.metric, pair.rules.words
     labels = [[one.run.label for one in side.runs] for side in (pair.base, pair.new)]
-    by_mean = NO_LONG_STEPS if effect.unit != "ns" else long_steps(base, new, metric=metric, step=words.step)
+    level = pair.rules.limits.noise.p_value.value
+    by_mean = NO_LONG_STEPS if effect.unit != "ns" else long_steps(base, new, metric=metric, step=words.step, level=level)
     held = what_long_steps_hold((pair.new if by_mean.change > 0 else pair.base).splits()) if by_mean.sentence else Held()
     return Remarks(
         patterns=patterns(base, new, labels, metric=metric, rules=pair.rules),
-        long_steps=LongSteps(by_mean.change, f"{by_mean.sentence}{held_in_long_steps(held, words)}"),
+        long_steps=by_mean._replace(sentence=f"{by_mean.sentence}{held_in_long_steps(held, words)}"),
         besides=besides,
     )
 
 
-def _gate(pair: _Pair, effect: Effect, found: Sequence[FindingChange]) -> Gate | None:
+def _gate(pair: _Pair, effect: Effect, found: Sequence[FindingChange], long: LongSteps) -> Gate | None:
     """Whether the gate that the terms make is met; None where they make none."""
     terms, rules = pair.terms, pair.rules
     limit, step = terms.max_regression, rules.words.step
-    return gate(effect, found, limit, terms.fail_on, terms.on_unclear, limits=rules.limits.noise, step=step)
+    return gate(effect, found, limit, terms.fail_on, terms.on_unclear, limits=rules.limits.noise, step=step, long=long)
 
 
 def _middle(side: Sequence[Named], metric: str, rules: ComparisonRules) -> Diagnosis:

@@ -370,6 +370,15 @@ def test_synchronising_calls_that_were_there_before_are_no_new_ones(calls: int, 
     assert run(before, slower).outcome.moved.startswith(said)
 
 
+@for_each("most, where", ("write_metrics", " in write_metrics"), (None, ""))
+def test_long_pauses_of_the_cpu_say_where_it_was(most: str | None, where: str) -> None:
+    facts = {"host_pause_most": Fact(value=most, unit="text", status="measured" if most else "unknown")}
+    pauses = document(SLOWER, facts=facts)
+    pauses = structs.replace(pauses, findings=(finding("host-named-pauses", wall="host_overhead"),))
+    assert run(document(STEPS), pauses).outcome.moved.startswith(f"Compute waits through long pauses of the CPU{where}, which it did not.")
+    assert run(pauses, document(STEPS)).outcome.moved.startswith(f"Compute no longer waits through long pauses of the CPU{where}.")
+
+
 def test_another_number_of_micro_batches_is_said_first() -> None:
     base, new = document(BOTH, job=job(num_microbatches=2)), document(WORSE, job=job(num_microbatches=4, micro_batch_size=2))
     assert run(base, new).outcome.moved.startswith("A step has 4 micro-batches, no longer 2. Exposed communication grew")

@@ -14,9 +14,11 @@ from diagnose.document.device import StepSplit
 from diagnose.reason.compare.delta import SplitRun
 from diagnose.reason.compare.noise import Decision, distance_astray
 from diagnose.reason.compare.outcome import held_in_long_steps
-from diagnose.reason.compare.patterns import Held, long_steps, patterns, what_long_steps_hold
+from diagnose.reason.compare.patterns import NO_LONG_STEPS, Held, long_steps, patterns, what_long_steps_hold
+from diagnose.reason.compare.runs import Named
 from tests.builders.cases import for_each
-from tests.builders.comparing import RULES, decide
+from tests.builders.compared import document
+from tests.builders.comparing import RULES, compare, decide
 
 STEPS = st.floats(1e6, 1e9)
 SIDE = st.lists(st.lists(STEPS, min_size=2, max_size=5), min_size=1, max_size=4)
@@ -275,13 +277,32 @@ def test_plain_noise_is_nothing_to_say() -> None:
 def test_a_few_long_steps_are_told_by_the_mean_where_the_median_does_not_see_them() -> None:
     usual = [[60.0e6, 60.2e6, 59.9e6, 60.1e6, 60.0e6, 59.8e6, 60.3e6, 60.1e6]]
     held_up = [[60.1e6, 60.0e6, 180.0e6, 59.9e6, 60.2e6, 60.1e6, 60.0e6, 59.9e6]]
-    change, said = long_steps(usual, held_up, metric="step_time", step="step")
+    change, said, steps, sure = long_steps(usual, held_up, metric="step_time", step="step", level=0.02)
+    assert (steps, sure) == (1, False)
     assert change == pytest.approx(0.249, abs=0.001)
     assert "The mean over all steps is 24.9 % longer (60.0 → 75.0 ms): 1 of 8 steps of new stand far out, up to 180.0 ms" in said
-    back, again = long_steps(held_up, usual, metric="step_time", step="step")
+    back, again, *_ = long_steps(held_up, usual, metric="step_time", step="step", level=0.02)
     assert back < 0
     assert "20.0 % shorter" in again
     assert "of base stand far out" in again
+
+
+@for_each(
+    "n_base, n_new, long, met, said",
+    (5, 3, 2, False, "The gate is not met: the typical step is within the 5.0 % that it allows, the mean over all steps is not (+12.5 %)"),
+    (1, 1, 2, None, "The gate can't be judged: "),
+    (3, 3, 2, None, "because 6 long ones make it. Capture more steps, or more runs, to see how many of them are long."),
+    (1, 1, 1, True, "The gate is met: no regression"),  # a mishap of the capture
+)
+def test_a_gate_is_not_met_by_a_median_that_leaves_long_steps_out(n_base: int, n_new: int, long: int, met: bool | None, said: str) -> None:
+    usual = [60.0e6, 60.2e6, 59.9e6, 60.1e6, 60.0e6, 59.8e6, 60.3e6, 60.1e6, 60.0e6]
+    held_up = [90.0e6 if 2 <= place < 2 + long else value for place, value in enumerate(usual)]
+    sides = document([{"attention": int(value)} for value in usual]), document([{"attention": int(value)} for value in held_up])
+    base, new = ([Named(str(place), one) for place in range(count)] for one, count in zip(sides, (n_base, n_new), strict=True))
+    found = compare(base, new, base_label="base", new_label="new", max_regression=0.05)
+    assert found.gate is not None
+    assert found.gate.met is met
+    assert said in found.gate.sentence
 
 
 def test_what_the_long_steps_hold_is_told_where_one_category_holds_half_of_it() -> None:
@@ -303,11 +324,11 @@ def test_what_the_long_steps_hold_is_told_where_one_category_holds_half_of_it() 
 
 def test_steps_that_both_sides_have_and_plain_noise_change_no_mean() -> None:
     warming = [[90.0, 60.0, 60.1, 59.9, 60.0, 60.2]]
-    assert long_steps(warming, [[91.0, 60.1, 60.0, 60.1, 59.8, 60.0]], metric="step_time", step="step") == (0.0, "")
-    assert long_steps(warming, [[60.0] * 6], metric="bucket:router", step="step") == (0.0, "")
+    assert long_steps(warming, [[91.0, 60.1, 60.0, 60.1, 59.8, 60.0]], metric="step_time", step="step", level=0.02) == NO_LONG_STEPS
+    assert long_steps(warming, [[60.0] * 6], metric="bucket:router", step="step", level=0.02) == NO_LONG_STEPS
     chance = random.Random(7)
     told = sum(
-        bool(long_steps(*([[chance.gauss(100, 4) for _ in range(8)]] for _ in "bn"), metric="step_time", step="step")[1])
+        bool(long_steps(*([[chance.gauss(100, 4) for _ in range(8)]] for _ in "bn"), metric="step_time", step="step", level=0.02).sentence)
         for _ in range(500)
     )
     assert told == 0
