@@ -115,7 +115,7 @@ def _spaced(text: pl.Expr) -> pl.Expr:
     """A text as words in small letters, a blank before and after each: cases taken apart, sizes, versions and numbers left out."""
     return (
         text.str.replace_all("MoE", "Moe")
-        .str.replace_all("RoPE", "Rope")
+        .str.replace_all("RoP[Ee]", "Rope")
         .str.replace_all("ALiBi", "Alibi")
         .str.replace_all(r"(Grouped|Experts?|Moe|Sparse)GLU", "${1}Glu")
         .str.replace_all(r"([a-z])GLU", "${1}glu")
