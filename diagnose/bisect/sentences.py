@@ -21,6 +21,7 @@ from diagnose.render.reports.bisection import story
 from diagnose.render.reports.comparison.story import value
 
 _WORST = 0.02  # a capture whose steps alone are that uncertain says so
+_ENOUGH = 4  # candidates, of which both ends and more are left where one is taken for an end instead of its neighbour
 _MORE_LIKELY = 0.5  # a step that is not sure enough to be named is told from here on as the likeliest one
 
 
@@ -36,7 +37,11 @@ def sentence(
         end = "good" if answer.missing == 0 else "bad"
         why = next((trial.text for trial in reversed(trials) if trial.candidate == answer.missing), "")
         label = story.short(header.experiment.entries[answer.missing].label)
-        again = f" To try it again: diagnose bisect --resume --retry {label}" if header.experiment.command else ""
+        again = (
+            f" To try it again: diagnose bisect --resume --retry {label}{_beside(header, answer.missing)}"
+            if header.experiment.command
+            else ""
+        )
         closed = f" {why}" if not why or why.endswith((".", "!", "?")) else f" {why}."
         return f"The {end} end, {label}, gives no value, so nothing was searched.{closed}".rstrip() + again
     nothing = "Nothing between them was run." if header.experiment.command else "No step was found between them."
@@ -57,6 +62,15 @@ def sentence(
         open_ = f"The ends differ by {_interval(state)}, but where {metric} changed is open: {_why_not(header, answer, state)}."
         return f"{open_} {_likeliest(header, state, answer, unit)}".rstrip()
     return f"{capitalised(metric)} {steps_found(culprits, result, header.experiment.mode, unit)}.{_other_work(culprits)}"
+
+
+def _beside(header: Header, missing: int) -> str:
+    """The way on where an end gives no value and there are candidates enough: the one beside it as the end; else empty."""
+    entries = header.experiment.entries
+    if len(entries) < _ENOUGH:
+        return ""
+    option, place = ("--good", 1) if missing == 0 else ("--bad", -2)
+    return f"; or begin beside it, with {option} {story.short(entries[place].label)}"
 
 
 def _likeliest(header: Header, state: State, answer: Answer, unit: str) -> str:

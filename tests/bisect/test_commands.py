@@ -385,6 +385,7 @@ def test_an_end_that_gives_no_value_is_named_with_the_reason(
     assert found.result == "cannot_tell"
     assert found.sentence.startswith(f"The {end} end, {label}, gives no value")
     assert said in found.sentence
+    assert found.sentence.endswith(f"; or begin beside it, with --{end} {history.commits[1 if end == 'good' else -2][:12]}")
 
 
 def test_a_command_that_asks_for_the_end_stops_the_search(history: History, capsys: pytest.CaptureFixture[str]) -> None:

@@ -318,10 +318,11 @@ def remove(
     place = _folder_of(folder, name)
     found = [path for path in _paths(place) if fingerprint in (None, _fingerprint_of(path)) and run in (None, path.stem)]
     if not found:
+        part = f"no run {run} of the baseline" if run is not None else "no such baseline"
+        of_job = f" of the fingerprint {fingerprint}" if fingerprint is not None else ""
+        shows = f"show {name}{store}` shows its runs" if any(_paths(place)) else f"list{store}` shows all"
         raise BaselineError(
-            f"There is no such baseline {name} in {folder}.",
-            effect="Nothing was removed.",
-            next_step=f"`diagnose baseline list{store}` shows all.",
+            f"There is {part} {name}{of_job} in {folder}.", effect="Nothing was removed.", next_step=f"`diagnose baseline {shows}."
         )
     _unlink(found)
     for one in (*dict.fromkeys(path.parent for path in found if path.parent != place), place):

@@ -202,8 +202,12 @@ def test_other_things_in_the_folder_are_left_alone(tmp_path: Path) -> None:
 def test_removing_takes_all_of_a_name_or_one(tmp_path: Path) -> None:
     for one in (run(), run(num_layers=64)):
         save(tmp_path, "main", one)
+    with pytest.raises(BaselineError, match="There is no run nightly-7 of the baseline main in"):
+        remove(tmp_path, "main", run="nightly-7")
     first = fingerprint(run())
     assert [found for found, _ in remove(tmp_path, "main", first)] == [first]
+    with pytest.raises(BaselineError, match=f"There is no such baseline main of the fingerprint {first} in"):
+        remove(tmp_path, "main", first)
     assert [found for found, _ in remove(tmp_path, "main")] == [fingerprint(run(num_layers=64))]
     assert not (tmp_path / "main").exists()
     with pytest.raises(BaselineError, match="There is no such baseline main"):
