@@ -224,7 +224,7 @@ def date_in(name: str) -> str | None:
 
 def _check(labels: Sequence[str], where: str) -> None:
     if len(labels) < 2:
-        raise SearchError(f"{where} gives {len(labels)} candidates.", next_step="At least two are needed.")
+        raise SearchError(f"{where} gives {'1 candidate' if labels else 'no candidates'}.", next_step="At least two are needed.")
 
 
 def between(order: Order, good: str | None, bad: str | None) -> Order:

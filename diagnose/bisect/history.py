@@ -17,7 +17,7 @@ from diagnose.errors import InputError
 from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.knowledge.templates import capitalised, enumerated
 from diagnose.model.statistics import median_with_error
-from diagnose.reason.compare.causes import alike
+from diagnose.reason.compare import causes
 from diagnose.reason.compare.delta import middle
 from diagnose.reason.compare.kernels import kernels, kernels_of
 from diagnose.reason.compare.metrics import Samples, place_of, split_of
@@ -219,8 +219,7 @@ def common_pace(
     places, whole, limits = (place_of(here), place_of(there)), sum(one.delta_ns for one in moved), rules.limits
     if kernels_of(here, places[0]) is None or kernels_of(there, places[1]) is None:
         return ""
-    found = alike(moved, whole, kernels(here, there, places, limits=limits).changes, limits.causes)
-    return next((text for ns, text in found if ns >= limits.causes.share.value * abs(whole)), "")
+    return causes.common_pace(moved, whole, kernels(here, there, places, limits=limits).changes, limits.causes)
 
 
 # --- what is said -----------------------------------------------------------------------------------------------------

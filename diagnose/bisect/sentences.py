@@ -15,7 +15,7 @@ from diagnose.bisect.search import Answer, Next, Reason, State
 from diagnose.document.bisection import BisectResult, Culprit, Kind, Trial
 from diagnose.knowledge.templates import capitalised
 from diagnose.model.statistics import median_with_error, t_quantile
-from diagnose.reason.compare.outcome import besides
+from diagnose.reason.compare.outcome import besides, signed_share
 from diagnose.render import units
 from diagnose.render.reports.bisection import story
 from diagnose.render.reports.comparison.story import value
@@ -152,10 +152,8 @@ def _interval(state: State) -> str:
 
 
 def _relative(state: State, difference: float) -> str:
-    if state.transform.logarithmic:
-        return units.signed_percent(math.expm1(difference))
-    base = abs(state.sides[0].mean) or 1.0
-    return units.signed_percent(difference / base)
+    share = math.expm1(difference) if state.transform.logarithmic else difference / (abs(state.sides[0].mean) or 1.0)
+    return signed_share(share)
 
 
 def _noise_words(state: State) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -160,6 +161,7 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     tell = (lambda _: None) if output.quiet else say
     state = None if search.state is None else search.state.absolute()  # commands run in other folders than this
     if search.resume and not any((search.good, search.bad, search.items, search.traces)):
+        _check_idle(search, measuring, command)
         experiment, folder = None, SearchFolder(state or session.latest(base))
     else:
         check_metric(search.metric, load_comparison_rules(measuring.rules), effect="Nothing was run.")
@@ -189,6 +191,20 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     result = session.run(folder, experiment, lambda before: _criteria(search, before), options, load_numbers(), tell)
     write_document(result, output, detail=shown)
     return InputError.exit_code if result.result in _UNANSWERED else 0
+
+
+# What may differ between runs of one search.
+_FREE = ("state", "resume", "retry", "skip", "timeout", "retries", "repeats", "max_regression", "smallest_step", "noise", "first")
+
+
+def _check_idle(search: Search, measuring: Measuring, command: tuple[str, ...]) -> None:
+    """Refuse what a search that is gone on with can't take up. Raises UsageError."""
+    idle = [*search.words(*_FREE), *measuring.words("nsys", "jobs", "engine", "scheduler"), *(("--", *command) if command else ())]
+    if idle:
+        raise _refused(
+            f"--resume alone goes on with a search as it was begun, and {shlex.join(idle)} would count for nothing.",
+            next_step="Leave it out, or begin another search without --resume.",
+        )
 
 
 def told_by_gate(search: Search, here: Path) -> tuple[Search, dict[str, tuple[Line, ...]]]:

@@ -123,6 +123,7 @@ class CauseLimits(Strict, frozen=True, kw_only=True):
     """What is named first of a comparison, before longer categories: by the rule whose finding is new (or gone), the exchange's backend."""
 
     share: Number
+    least: Number
     by_backend: tuple[str, ...]  # categories that a swapped dispatcher explains
     main: Number
     findings: dict[str, Switch]

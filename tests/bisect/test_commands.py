@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import re
+import shlex
 import shutil
 import sqlite3
 from collections.abc import Sequence
@@ -118,7 +119,7 @@ def test_the_sentence_of_several_steps_names_each() -> None:
     ),
     ((100.0, 100.1, 100.2, 100.1, 100.0, 100.2), None, "The two ends are alike: the level of step time differs by 0.0 %"),
     ((100.0, 110.0), None, "The ends are likely to differ, but not beyond doubt: step time differs by +10.0 %"),
-    ((100.0, 101.0), None, "Whether the ends differ is open: step time differs by +1.0 %"),
+    ((100.0, 101.0), None, "Whether the ends differ is open: step time differs by +1.00 %"),
     (
         tuple(1e8 * (1 + 0.015 * place) for place in range(16)),
         None,
@@ -347,6 +348,9 @@ def test_another_question_is_another_search_or_refused(searched: Searched, tmp_p
     asked = [*ends(searched.history), "--state", str(state), "--resume", "--metric", "transport"]
     assert main(["bisect", *asked, "--", *COMMAND]) == 2
     assert "different: metric" in capsys.readouterr().err
+    for idle in (["--metric", "transport"], ["--rank", "3"], ["--", *COMMAND]):
+        assert main(["bisect", "--resume", "--state", str(state), *idle]) == 2
+        assert f"and {shlex.join(idle)} would count for nothing" in capsys.readouterr().err
     assert main(["bisect", "--resume", "--state", str(tmp_path / "nowhere")]) == 3
 
 

@@ -40,7 +40,7 @@ class Changes(Struct, frozen=True, kw_only=True):
 
 
 def causes(changes: Changes, limits: CauseLimits) -> str:
-    """Sentences about what explains at least `limits.share` of the step's change, the largest first; empty where nothing does."""
+    """Sentences about what together explains at least `limits.share` of the step's change, the largest first; empty where nothing does."""
     both, delta, kernels, overlaps = (changes.base, changes.new), changes.delta, changes.kernels, changes.overlaps
     if delta is None or not delta.delta_ns:
         return ""
@@ -53,9 +53,9 @@ def causes(changes: Changes, limits: CauseLimits) -> str:
         (said for said, effect in switched if effect),
     )
     for stage in stages:
-        worth = [(ns, text) for ns, text in stage if ns >= limits.share.value * whole]
-        if worth:
-            return " ".join(f"{text}." for _, text in sorted(worth, key=lambda one: (-one[0], one[1]))[:_MOST])
+        named = sorted((one for one in stage if one[0] >= limits.least.value * whole), key=lambda one: (-one[0], one[1]))[:_MOST]
+        if sum(ns for ns, _ in named) >= limits.share.value * whole:
+            return " ".join(f"{text}." for _, text in named)
     return ""
 
 
@@ -144,6 +144,11 @@ def alike(
     if all(abs(row.delta_ns / row.base_ns - common) <= known.spread.value * abs(common) for row in rows):
         said = known.slower if moved > 0 else known.faster
         yield abs(moved), said.replace("{times}", decimal(1 + common))
+
+
+def common_pace(categories: Sequence[Category | CategoryMove], change: int, kernels: Sequence[KernelChange], limits: CauseLimits) -> str:
+    """That all compute changed by one factor, where that holds the share of the step's `change` (ns) that a cause has to; else empty."""
+    return next((text for ns, text in alike(categories, change, kernels, limits) if ns >= limits.share.value * abs(change)), "")
 
 
 def _number(side: Diagnosis, fact: str) -> float | None:

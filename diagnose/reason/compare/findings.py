@@ -113,14 +113,18 @@ def gate(
     limits: NoiseLimits,
     step: str = "step",
     long: LongSteps = NO_LONG_STEPS,
+    one_pace: bool = False,
 ) -> Gate | None:
     """Whether it is met; None where none was asked for. `met` None: it can't be judged, and the sentence says what to do.
 
-    `step`: what times are of. `long`: what a few long ones do to the mean, which counts too.
+    `step`: what times are of. `long`: what a few long ones do to the mean, which counts too. `one_pace`: whether all
+    compute became slower by one factor, as at another clock.
     """
     if limit is None and fail_on is None:
         return None
-    judged = [_with_long_steps(*_regression(effect, limit, limits, step), limit, step, long)] if limit is not None else []
+    judged = (
+        [_with_long_steps(*_regression(effect, limit, limits, step, one_pace=one_pace), limit, step, long)] if limit is not None else []
+    )
     judged += [_findings(effect, findings, fail_on)] if fail_on is not None else []
     states = [met for met, _ in judged]
     met = False if False in states else None if None in states else True
@@ -139,7 +143,7 @@ _UNCLEAR: Mapping[OnUnclear, str] = {
 }
 
 
-def _regression(effect: Effect, limit: float, limits: NoiseLimits, step: str) -> tuple[bool | None, str]:
+def _regression(effect: Effect, limit: float, limits: NoiseLimits, step: str, *, one_pace: bool) -> tuple[bool | None, str]:
     allowed = f"the {percent(limit)} that the gate allows"
     if effect.result == "refused":
         return None, "The gate can't be judged, because the runs can't be compared. Capture the same work, or give --anyway."
@@ -151,6 +155,13 @@ def _regression(effect: Effect, limit: float, limits: NoiseLimits, step: str) ->
             return None, (
                 f"The gate can't be judged: {signed_share(effect.worse)} is more than {allowed}, but the noise between runs is assumed, and "
                 "at twice as much equal runs lie as far apart. Three runs of each measure it; --run-noise tells it."
+            )
+        if beyond and one_pace and min(effect.runs_base, effect.runs_new) == 1:
+            alone = "new" if effect.runs_new == 1 else "base"
+            return None, (
+                f"The gate can't be judged: {signed_share(effect.worse)} is more than {allowed}, but all compute takes longer by one factor, as at "
+                f"a lower clock or power limit, and one run does not tell the clock of its GPU from the program. Capture 1 more run of {alone}, "
+                "on another node or with locked clocks."
             )
         if beyond and (side := _lone_side(effect, limits)) is not None:
             text = (

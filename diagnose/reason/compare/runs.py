@@ -14,7 +14,6 @@ from diagnose.document.comparison import (
     SCHEMA,
     Comparison,
     Effect,
-    FindingChange,
     Gate,
     Mismatch,
     Normalised,
@@ -28,7 +27,7 @@ from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.model.vocabulary import Level
 from diagnose.reason.compare.baselines import fingerprint
-from diagnose.reason.compare.causes import Changes
+from diagnose.reason.compare.causes import Changes, common_pace
 from diagnose.reason.compare.comparable import Judgement, Tokens, environment, judge, settings
 from diagnose.reason.compare.delta import SplitRun, overlap, step_delta
 from diagnose.reason.compare.findings import findings, gate, walls
@@ -161,7 +160,7 @@ def compare(base: Runs, new: Runs, *, rules: ComparisonRules, terms: Terms) -> C
         kernels=compared.changes,
         overlap=tuple(changes.overlaps),
         findings=tuple(changes.findings),
-        gate=_gate(pair, effect, changes.findings, remarks.long_steps),
+        gate=_gate(pair, effect, changes, remarks.long_steps),
         notes=(*(() if pair.refused else _notes(pair)), *compared.notes, *around_notes, *setting_notes),
         environment_same=alike,
         kernels_same=compared.same,
@@ -223,11 +222,20 @@ def _remarks(pair: _Pair, effect: Effect, besides: str) -> Remarks:
     )
 
 
-def _gate(pair: _Pair, effect: Effect, found: Sequence[FindingChange], long: LongSteps) -> Gate | None:
+def _gate(pair: _Pair, effect: Effect, changes: Changes, long: LongSteps) -> Gate | None:
     """Whether the gate that the terms make is met; None where they make none."""
-    terms, rules = pair.terms, pair.rules
-    limit, step = terms.max_regression, rules.words.step
-    return gate(effect, found, limit, terms.fail_on, terms.on_unclear, limits=rules.limits.noise, step=step, long=long)
+    terms, limits, delta = pair.terms, pair.rules.limits, changes.delta
+    return gate(
+        effect,
+        changes.findings,
+        terms.max_regression,
+        terms.fail_on,
+        terms.on_unclear,
+        limits=limits.noise,
+        step=pair.rules.words.step,
+        long=long,
+        one_pace=delta is not None and bool(common_pace(delta.categories, delta.delta_ns, changes.kernels, limits.causes)),
+    )
 
 
 def _middle(side: Sequence[Named], metric: str, rules: ComparisonRules) -> Diagnosis:

@@ -322,6 +322,24 @@ def test_a_fusion_that_is_lost_and_a_lower_clock_are_named_before_what_grew(base
     assert run(document(base), document(new)).outcome.moved.startswith(begins)
 
 
+SLOWED = ({"dense_gemm": 16_350_000, "expert_gemm": 21_800_000, "attention": 10_900_000, "optimizer": 2_100_000},) * 4
+
+
+@for_each(
+    "n_base, n_new, after, met",
+    (1, 1, SLOWED, None),
+    (6, 1, SLOWED, None),
+    (6, 2, SLOWED, False),
+    (1, 1, ({**COMPUTES[0], "attention": 15_000_000},) * 4, False),
+)
+def test_one_run_that_is_slower_all_over_does_not_fail_a_gate(n_base: int, n_new: int, after: Any, met: bool | None) -> None:
+    sides = ([Named(str(place), document(steps)) for place in range(n)] for n, steps in ((n_base, COMPUTES), (n_new, after)))
+    gate = compare(*sides, base_label="base", new_label="new", max_regression=0.05).gate
+    assert gate is not None
+    assert gate.met is met
+    assert ("Capture 1 more run of new, on another node or with locked clocks." in gate.sentence) == (met is None)
+
+
 @for_each("left_out, said", (30, True), (35, False))  # pieces for each of ten fused kernels, or of something else
 def test_a_fused_kernel_may_replace_a_piece_of_its_own_bucket(left_out: int, said: bool) -> None:
     base = document(
@@ -397,6 +415,19 @@ def exchange(busy: int, exposed: int, backend: str = "nccl") -> Communication:
         blocking_ns=exposed,
         overlap=1 - exposed / busy,
     )
+
+
+@for_each("busy, before, after, said", (20_000_000, 9_000_000, 15_000_000, True), (3_000_000, 1_500_000, 2_300_000, False))
+def test_a_second_cause_is_named_beside_the_largest(busy: int, before: int, after: int, said: bool) -> None:
+    """Of a step in which recompute takes 10 ms more, a tenth at least."""
+    base, new = (
+        document(({"dense_gemm": gemm, ("transport", "transport"): exposed},) * 4, communication=(exchange(busy, exposed),))
+        for gemm, exposed in ((50_000_000, before), (60_000_000, after))
+    )
+    recomputed = structs.replace(new, findings=(finding("memory-recompute", wall="memory", bound=10_000_000),))
+    moved = run(base, recomputed).outcome.moved
+    assert moved.startswith("Recompute is switched on.")
+    assert ("The EP all-to-all lost overlap" in moved) == said
 
 
 @for_each(
