@@ -70,11 +70,10 @@ def length_until(disjoint: pl.DataFrame, moments: pl.Series) -> pl.Series:
     """How much of disjoint, sorted intervals lies before each moment."""
     if disjoint.is_empty() or moments.is_empty():
         return moments * 0
-    lengths = (disjoint["end"] - disjoint["start"]).cum_sum()
-    begun = disjoint["start"].search_sorted(moments, side="right").cast(pl.Int64) - 1
-    row = begun.clip(0)
-    open_ = (disjoint["end"].gather(row) - moments).clip(0)
-    return pl.select(pl.when(begun < 0).then(0).otherwise(lengths.gather(row) - open_)).to_series()
+    lengths, begun = (disjoint["end"] - disjoint["start"]).cum_sum(), disjoint["start"].search_sorted(moments, side="right")
+    row = begun.cast(pl.Int64) - 1  # of the interval that is running or was last; -1 before the first
+    still = (pl.lit(disjoint["end"]).gather(pl.lit(row).clip(0)) - moments).clip(0)
+    return pl.select(pl.when(row < 0).then(0).otherwise(pl.lit(lengths).gather(pl.lit(row).clip(0)) - still)).to_series()
 
 
 def covered(frame: pl.DataFrame, disjoint: pl.DataFrame) -> pl.Series:
@@ -101,8 +100,8 @@ def overlaps(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
     return pairs.select(
         "left",
         "right",
-        pl.max_horizontal(left["start"].gather(pairs["left"]), right["start"].gather(pairs["right"])).alias("start"),
-        pl.min_horizontal(left["end"].gather(pairs["left"]), right["end"].gather(pairs["right"])).alias("end"),
+        pl.max_horizontal(left["start"][pairs["left"]], right["start"][pairs["right"]]).alias("start"),
+        pl.min_horizontal(left["end"][pairs["left"]], right["end"][pairs["right"]]).alias("end"),
     ).filter(pl.col("end") > pl.col("start"))
 
 
@@ -125,7 +124,7 @@ def sweep(frame: pl.DataFrame, cuts: pl.Series | None = None) -> pl.DataFrame:
         return frame.select("start", "end").with_columns(pl.lit(0, dtype=pl.Int64).alias("mask")).clear()
     weights = pl.Series([1 << bit for bit in range(MAX_CLASSES)], dtype=pl.Int64)
     disjoint = merge(frame, ["bit"])
-    return levels(disjoint.select("start", "end", weights.gather(disjoint["bit"]).alias("mask")), cuts)
+    return levels(disjoint.select("start", "end", weights[disjoint["bit"]].alias("mask")), cuts)
 
 
 def levels(frame: pl.DataFrame, cuts: pl.Series | None = None) -> pl.DataFrame:

@@ -25,16 +25,15 @@ def replay(graph: Graph) -> Times:
 
 
 def _times(graph: Graph) -> Times:
-    nodes, edges = graph.nodes, graph.edges
-    spent, delays = nodes["duration"].gather(edges["src"]), nodes["delay"].gather(edges["dst"])
-    opens = edges["dst"].ne_missing(edges["dst"].shift(1))
-    alone = opens & opens.shift(-1, fill_value=True)
-    known = edges.select("src", "dst", (pl.col("lag") + pl.when(edges["after"] == "end").then(spent).otherwise(0) + delays).alias("wait"))
-    del spent, delays
-    heads, waits = _chains(nodes["lane"], known.filter(alone))
-    several = known.filter(~alone)
+    nodes = graph.nodes
+    opens = pl.col("dst").ne_missing(pl.col("dst").shift(1))
+    spent = pl.when(pl.col("after") == "end").then(pl.lit(nodes["duration"]).gather("src")).otherwise(0)
+    wait = pl.col("lag") + spent + pl.lit(nodes["delay"]).gather("dst")
+    known = graph.edges.select("src", "dst", wait.alias("wait"), (opens & opens.shift(-1, fill_value=True)).alias("alone"))
+    heads, waits = _chains(nodes["lane"], known.filter("alone"))
+    several = known.filter(~pl.col("alone"))
     del known
-    joins = several.select("dst", heads.gather(several["src"]).alias("head"), pl.col("wait") + waits.gather(several["src"]))
+    joins = several.select("dst", heads[several["src"]].alias("head"), pl.col("wait") + waits[several["src"]])
     start = _joined(nodes["start"], heads, joins) + waits
     return Times(start=start.alias("start"), end=(start + nodes["duration"]).alias("end"))
 
@@ -48,7 +47,7 @@ def _chains(lanes: pl.Series, single: pl.DataFrame) -> tuple[pl.Series, pl.Serie
     heads = number.clone().scatter(single["dst"], single["src"])
     waits = pl.zeros(len(lanes), dtype=pl.Int64, eager=True).scatter(single["dst"], single["wait"])
     order = pl.DataFrame({"lane": lanes, "node": number}).group_by("lane").agg("node").explode("node")["node"]
-    in_lanes = pl.DataFrame({"node": order, "src": heads.gather(order), "wait": waits.gather(order)})
+    in_lanes = pl.DataFrame({"node": order, "src": heads[order], "wait": waits[order]})
     goes_on = (pl.col("src") == pl.col("node").shift(1)).fill_null(value=False)
     summed = in_lanes.with_columns(goes_on.alias("goes_on"), pl.when(goes_on).then("wait").otherwise(0).cum_sum().alias("sum"))
     first = pl.when(~pl.col("goes_on"))
@@ -58,10 +57,10 @@ def _chains(lanes: pl.Series, single: pl.DataFrame) -> tuple[pl.Series, pl.Serie
     runs = runs.filter("goes_on")
     heads, waits = heads.scatter(runs["node"], runs["head"]), waits.scatter(runs["node"], runs["wait"])
     while True:
-        further = heads.gather(heads)
+        further = heads[heads]
         if further.equals(heads):
             return heads, waits
-        heads, waits = further, waits + waits.gather(heads)
+        heads, waits = further, waits + waits[heads]
 
 
 def _joined(seen: pl.Series, heads: pl.Series, joins: pl.DataFrame) -> pl.Series:
@@ -69,8 +68,9 @@ def _joined(seen: pl.Series, heads: pl.Series, joins: pl.DataFrame) -> pl.Series
     with the latest of them.
     """
     number = pl.int_range(len(seen), dtype=pl.UInt32, eager=True)
-    first = number.filter((heads == number) & ~number.is_in(joins["dst"].implode()))
-    begun: list[int] = seen.gather(first).to_list()
+    unjoined = pl.repeat(True, len(seen), eager=True).scatter(joins["dst"], False)  # noqa: FBT003 - values
+    first = number.filter((heads == number) & unjoined)
+    begun: list[int] = seen[first].to_list()
     entry = pl.zeros(len(seen), dtype=pl.UInt32, eager=True).scatter(first, pl.int_range(len(first), dtype=pl.UInt32, eager=True))
     same, third = (pl.col("dst") == pl.col("dst").shift(back) for back in (1, 2))
     pairs = joins.select(  # two edges make an entry, each further one another with the entry before it
@@ -84,14 +84,14 @@ def _joined(seen: pl.Series, heads: pl.Series, joins: pl.DataFrame) -> pl.Series
     pairs = pairs.filter("pair").with_row_index("entry", offset=len(first))
     last = pairs.filter(pl.col("dst").ne_missing(pl.col("dst").shift(-1)))
     entry = entry.scatter(last["dst"], last["entry"])
-    seconds = pl.select(pl.when(pairs["second"].is_null()).then(pairs["entry"] - 1).otherwise(entry.gather(pairs["second"]))).to_series()
-    waited = pl.DataFrame({"head": entry.gather(pairs["head"]), "wait": pairs["wait"], "second": seconds, "beside": pairs["beside"]})
-    del pairs, seconds
+    second = pl.when(pl.col("second").is_null()).then(pl.col("entry") - 1).otherwise(pl.lit(entry).gather("second"))
+    waited = pairs.select(pl.lit(entry).gather("head").alias("head"), "wait", second.alias("second"), "beside")
+    del pairs
     for part in waited.iter_slices(_AT_ONCE):
         for head, wait, second, beside in zip(*(column.to_list() for column in part.get_columns()), strict=True):
             moment, latest = begun[head] + wait, begun[second] + beside
             begun.append(moment if moment > latest else latest)  # noqa: FURB136 - twice as fast as max, a million times
-    return pl.Series("start", begun, dtype=pl.Int64).gather(entry.gather(heads))
+    return pl.Series("start", begun, dtype=pl.Int64)[entry[heads]]
 
 
 _AT_ONCE = 1 << 16  # rows that are taken out of their columns at a time
@@ -103,29 +103,28 @@ def step_times(graph: Graph, times: Times) -> pl.DataFrame:
     A step goes on until what it computes is done, as it did when it was measured: what opens the next one may stand on another stream, and
     nothing need hold it there.
     """
-    steps = graph.steps
-    opened, begun, ended = (
-        series.gather(steps[node]) for series, node in ((times.start, "opens"), (times.start, "closes"), (times.end, "closes"))
-    )
-    close = pl.select(pl.when(steps["at"] == "start").then(begun).otherwise(ended)).to_series()
-    measured, reached = _computed(graph, graph.nodes["start"] + graph.nodes["duration"], times.end)
-    before = reached.shift(1), measured.shift(1)
-    return steps.select("index").with_columns(
-        _not_before(opened, *before, steps["start"]).alias("start"), _not_before(close, reached, measured, steps["end"]).alias("end")
+    start, end = pl.lit(times.start), pl.lit(times.end)
+    closed = pl.when(pl.col("at") == "start").then(start.gather("closes")).otherwise(end.gather("closes"))
+    computed = _computed(graph, graph.nodes["start"] + graph.nodes["duration"], times.end)
+    return graph.steps.hstack(computed).select(
+        "index",
+        _not_before(start.gather("opens"), pl.col("reached").shift(1), pl.col("measured").shift(1), "start").alias("start"),
+        _not_before(closed, pl.col("reached"), pl.col("measured"), "end").alias("end"),
     )
 
 
-def _computed(graph: Graph, measured: pl.Series, reached: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """When all that the kept steps up to each one compute is done, by the ends of all nodes as they were and as they are."""
+def _computed(graph: Graph, measured: pl.Series, reached: pl.Series) -> pl.DataFrame:
+    """When all that the kept steps up to each one compute is done, by the ends of all nodes as they were and as they are.
+
+    Columns measured and reached (ns), one row per kept step.
+    """
     computes = (pl.col("role") == "compute") & (pl.col("kind") == "op") & pl.col("step").is_not_null()
     ends = graph.nodes.select("role", "kind", "step", measured.alias("measured"), reached.alias("reached"))
     latest = ends.filter(computes).group_by(pl.col("step").cast(pl.Int64).alias("index")).agg(pl.col("measured", "reached").max())
     known = graph.steps.select("index").join(latest, on="index", how="left", maintain_order="left")
-    found = known.select(pl.col("measured", "reached").forward_fill().cum_max())
-    return found["measured"], found["reached"]
+    return known.select(pl.col("measured", "reached").forward_fill().cum_max())
 
 
-def _not_before(moment: pl.Series, reached: pl.Series, measured: pl.Series, seen: pl.Series) -> pl.Series:
+def _not_before(moment: pl.Expr, reached: pl.Expr, measured: pl.Expr, seen: str) -> pl.Expr:
     """`moment`, or later: when compute is done (`reached`), less by how much that was later than the boundary (`seen`) when measured."""
-    over = (measured - seen).clip(0)
-    return pl.select(pl.max_horizontal(moment, reached - over)).to_series()
+    return pl.max_horizontal(moment, reached - (measured - pl.col(seen)).clip(0))

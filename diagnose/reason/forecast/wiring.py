@@ -21,7 +21,7 @@ from diagnose.reason.forecast.launches import with_pauses_first
 
 def numbered(graph: Graph, numbers: pl.Series) -> pl.Series:
     """Per node whether its number is among `numbers`."""
-    return pl.int_range(graph.nodes.height, dtype=pl.UInt32, eager=True).is_in(numbers.implode())
+    return pl.repeat(False, graph.nodes.height, eager=True).scatter(numbers, True)  # noqa: FBT003 - values
 
 
 def without(edges: pl.DataFrame, dropped: pl.Expr) -> pl.DataFrame:
@@ -35,7 +35,7 @@ def without(edges: pl.DataFrame, dropped: pl.Expr) -> pl.DataFrame:
 
 def at_end(edges: pl.DataFrame, mask: pl.Series, end: Literal["src", "dst"]) -> pl.Series:
     """Per edge the value of `mask` at its source or its target."""
-    return mask.gather(edges[end])
+    return mask[edges[end]]
 
 
 def runs(graph: Graph, mask: pl.Series, breaks: pl.Series | None = None) -> pl.DataFrame:
