@@ -255,7 +255,8 @@ def _shapes(inside: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 def _with_stalls(instances: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
     """The instances with held_ns. `pieces`: all that blocks (index, start, end, op, producer)."""
-    held = pieces.group_by(pl.col("producer").alias("op")).agg((pl.col("end") - pl.col("start")).sum().alias("held_ns"))
+    theirs = pieces.filter(pl.col("producer").is_in(instances["op"].implode()))  # few of all that block are for transport
+    held = theirs.group_by(pl.col("producer").alias("op")).agg((pl.col("end") - pl.col("start")).sum().alias("held_ns"))
     return instances.join(held, on="op", how="left", maintain_order="left").with_columns(pl.col("held_ns").fill_null(0))
 
 
