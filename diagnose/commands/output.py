@@ -125,7 +125,8 @@ def write_document(
     if not output.quiet:
         if output.format == "csv":
             options = options._replace(table=_table(None, kind, sections) if sections else "")
-        print_document(document, output.format, options._replace(width=width(), color=coloured(output.color), typed=typed))
+        if output.format != "text" or options.sections or not sections:  # else nothing that was asked for is there
+            print_document(document, output.format, options._replace(width=width(), color=coloured(output.color), typed=typed))
         if output.format == "text":
             for path in output.output:
                 say(f"wrote {path}")

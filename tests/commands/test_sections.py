@@ -54,6 +54,11 @@ def test_a_part_that_this_report_has_not_is_told_after_the_others(saved: Path, c
     assert "--section vision-encoder: this report has no such part. All else was written." in err
 
 
+def test_of_a_part_that_this_report_has_not_alone_nothing_is_printed(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", str(saved), "--section", "vision-encoder"]) == 2
+    assert capsys.readouterr().out == ""
+
+
 def test_every_part_of_a_report_can_be_named() -> None:
     gallery = (read(path) for path in sorted((ROOT / "reports" / "gallery").glob("*.json")))
     made = [*(make() for make in (*documents.DOCUMENTS.values(), *documents.HOSTILE.values())), *gallery]
