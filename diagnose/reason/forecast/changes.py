@@ -28,8 +28,9 @@ from diagnose.reason.context import Context
 from diagnose.reason.forecast.launches import launched_for
 from diagnose.reason.forecast.select import selected
 from diagnose.reason.forecast.traffic import taken_over
+from diagnose.reason.forecast.turns import interleaved
 from diagnose.reason.forecast.walls import without as without_wall
-from diagnose.reason.forecast.wiring import at_end, burst_size, delayed, detached, interleaved, numbered, pieced, runs, split, without
+from diagnose.reason.forecast.wiring import at_end, burst_size, delayed, detached, numbered, pieced, runs, split, without
 
 End = Literal["low", "likely", "high"]  # of the step time: low is the best case
 ENDS: tuple[End, ...] = get_args(End)
