@@ -25,20 +25,32 @@ from diagnose.model.intervals import earliest, latest, merge, overlaps
 from diagnose.model.names import shorten
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import Provenance, Trace
-from diagnose.model.vocabulary import COMM_KINDS, DENSE_GEMM, DISPATCH, EXPERT_GEMM, LOSS, OPTIMIZER, ROUTER, CommKind, FactValue, Status
+from diagnose.model.vocabulary import (
+    COMM_KINDS,
+    DENSE_GEMM,
+    DISPATCH,
+    EXPERT_GEMM,
+    GROUP_OF_KIND,
+    LOSS,
+    OPTIMIZER,
+    ROUTER,
+    CommKind,
+    FactValue,
+    Status,
+)
 
 SHOWN_NAME = 80  # characters of a kernel's name in a sentence
-_OVERLAPPED: tuple[tuple[CommKind, str], ...] = (("expert", "expert_exchange"), ("data", "data_parallel"), ("tensor", "tensor_parallel"))
+_OVERLAPPED: tuple[CommKind, ...] = ("expert", "data", "tensor")
 
 
 def feature_facts(one: DeviceMeasure, communication: Sequence[Communication], features: Features) -> dict[str, FactValue]:
     """The facts of one device, by name."""
     packing = (pl.col("bucket") == DISPATCH) & (pl.col("role") == "packing")
     return {
-        **{f"{prefix}_beside_compute_ns": _beside_compute(one, kind) for kind, prefix in _OVERLAPPED},
+        **{f"{GROUP_OF_KIND[kind]}_beside_compute_ns": _beside_compute(one, kind) for kind in _OVERLAPPED},
         "expert_exchange_nccl_share": _nccl_share(communication, "expert"),
         "expert_exchange_blocks": _blocks(one, "expert"),
-        **{f"{prefix}_typical_ns": _typical_length(one, kind) for kind, prefix in _OVERLAPPED if kind != "data"},
+        **{f"{GROUP_OF_KIND[kind]}_typical_ns": _typical_length(one, kind) for kind in _OVERLAPPED if kind != "data"},
         "tensor_parallel_nccl_share": _nccl_share(communication, "tensor"),
         **_low_precision_shares(one, features),
         "fused_router_kernels_per_step": _kernels_of(one, features["fused_router"], ROUTER),
@@ -163,14 +175,6 @@ def _per_step(one: DeviceMeasure, rows: pl.DataFrame) -> int:
     return -(-int(rows["kernels"].sum()) // max(one.budget.per_step.height, 1))
 
 
-GROUP_OF_KIND = {
-    "expert": "expert_exchange",
-    "data": "data_parallel",
-    "tensor": "tensor_parallel",
-    "pipeline": "pipeline_parallel",
-    "context": "context_parallel",
-    "other": "other_collective",
-}
 _OTHERWISE_NAMED = {  # fact → column of the budget
     "step_ns": "window_ns",
     "transport_blocking_ns": "blocking_transport_ns",

@@ -23,6 +23,14 @@ Cause = Literal["allocator", "sync", "gc", "loading", "recompilation", "message_
 FactValue = int | float | bool | str | None
 UNKNOWN_KIND: CommKind = "other"  # of a group that nothing tells, or of none of the purposes before
 COMM_KINDS: tuple[CommKind, ...] = ("expert", "data", "tensor", "pipeline", "context", "other")
+GROUP_OF_KIND: Mapping[CommKind, str] = {  # how the facts of a kind begin
+    "expert": "expert_exchange",
+    "data": "data_parallel",
+    "tensor": "tensor_parallel",
+    "pipeline": "pipeline_parallel",
+    "context": "context_parallel",
+    "other": "other_collective",
+}
 # Buckets that measures and the rules about neighbours go by themselves. All buckets, these among them, are the rows of
 # trace_rules/buckets.yaml.
 ATTENTION = "attention"

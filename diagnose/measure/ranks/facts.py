@@ -14,8 +14,7 @@ from statistics import fmean, median, median_low
 from msgspec import Struct, structs
 
 from diagnose.document.ranks import ExpertImbalance, Late, LateCause, MatchedExchange, Ranks, RankSurvey, Stage
-from diagnose.measure.facts import GROUP_OF_KIND
-from diagnose.model.vocabulary import FactValue
+from diagnose.model.vocabulary import GROUP_OF_KIND, FactValue
 
 
 class SlowLink(Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.history import CategoryMove
 from diagnose.knowledge.comparison import CauseLimits
 from diagnose.knowledge.templates import capitalised, decimal, fill, percent
-from diagnose.model.vocabulary import CommKind
+from diagnose.model.vocabulary import GROUP_OF_KIND, CommKind
 from diagnose.reason.compare.metrics import COMPUTE
 
 _MOST = 2  # causes that a headline names
@@ -25,7 +25,7 @@ EXCHANGE: Mapping[CommKind, str] = {
     "other": "other collectives",
 }
 _NONE, _SOME = 0.02, 0.1  # overlap that is none, and overlap that was some: all of it is lost then, however little it was
-_LOST = 0.2  # of an exchange's time that ran beside compute and no longer does, from which on the overlap is called lost
+_LOST = 0.2  # of an exchange's time that ran beside other work and no longer does, from which on the overlap is called lost
 
 
 class Changes(Struct, frozen=True, kw_only=True):
@@ -46,14 +46,23 @@ def causes(changes: Changes, limits: CauseLimits) -> str:
         return ""
     whole = abs(delta.delta_ns)
     switched = [*_switched(both, delta, changes.findings, limits)]
-    stages: tuple[Iterable[tuple[int, str]], ...] = (
-        (*_exchanges(delta, overlaps, limits), *(said for said, effect in switched if not effect), *_in_pieces(delta, kernels, limits)),
-        alike(delta.categories, delta.delta_ns, kernels, limits),
-        (*((whole, text) for text in _swapped(delta, overlaps, limits)), *_facts(both, delta, kernels, limits)),
-        (said for said, effect in switched if effect),
+    stages: tuple[
+        tuple[float, Iterable[tuple[int, str]]], ...
+    ] = (  # each with the least share of a cause: what was lost or switched is seen
+        (
+            limits.least.value,
+            (
+                *_exchanges(both, delta, overlaps, limits),
+                *(said for said, effect in switched if not effect),
+                *_in_pieces(delta, kernels, limits),
+            ),
+        ),
+        (limits.share.value, alike(delta.categories, delta.delta_ns, kernels, limits)),
+        (limits.share.value, (*((whole, text) for text in _swapped(delta, overlaps, limits)), *_facts(both, delta, kernels, limits))),
+        (limits.share.value, (said for said, effect in switched if effect)),
     )
-    for stage in stages:
-        named = sorted((one for one in stage if one[0] >= limits.least.value * whole), key=lambda one: (-one[0], one[1]))[:_MOST]
+    for least, stage in stages:
+        named = sorted((one for one in stage if one[0] >= least * whole), key=lambda one: (-one[0], one[1]))[:_MOST]
         if sum(ns for ns, _ in named) >= limits.share.value * whole:
             return " ".join(f"{text}." for _, text in named)
     return ""
@@ -239,21 +248,24 @@ def _swapped(delta: StepDelta, overlaps: Sequence[OverlapChange], limits: CauseL
             yield text
 
 
-def _exchanges(delta: StepDelta, overlaps: Sequence[OverlapChange], limits: CauseLimits) -> Iterator[tuple[int, str]]:
-    """Exchanges that run over another backend, or lost or won their overlap."""
+def _exchanges(
+    both: tuple[Diagnosis, Diagnosis], delta: StepDelta, overlaps: Sequence[OverlapChange], limits: CauseLimits
+) -> Iterator[tuple[int, str]]:
+    """Exchanges that run over another backend, or lost or won their overlap; what runs beside another exchange has that one's doing."""
     for kind, rows in by_kind(overlaps).items():
         one = together(rows)
         exposed = one.new_exposed_ns - one.base_exposed_ns
         if exposed * delta.delta_ns <= 0:
             continue
         before, after = one.base_overlap, one.new_overlap
-        beside = f"{percent(before)} of it ran beside compute, {percent(after)} does" if before is not None and after is not None else ""
+        beside = f"{percent(before)} of it ran beside other work, {percent(after)} does" if before is not None and after is not None else ""
         way = 1 if exposed > 0 else -1
         changed = (
             before is not None
             and after is not None
             and (abs(after - before) >= _LOST or (min(before, after) < _NONE < _SOME < max(before, after)))
-            and 2 * way * uncovered(one) >= abs(exposed)  # else it takes longer, beside as much compute as before
+            and 2 * way * uncovered(one) >= abs(exposed)  # else it takes longer, beside as much as before
+            and ((by_compute := _more_beside_compute(both, kind)) is None or -2 * way * by_compute >= abs(after - before))
         )
         text = _backends(kind, rows, limits)
         if text:
@@ -262,8 +274,16 @@ def _exchanges(delta: StepDelta, overlaps: Sequence[OverlapChange], limits: Caus
             yield abs(exposed), f"{_named(kind)} {'lost' if way > 0 else 'gained'} overlap: {beside}"
 
 
+def _more_beside_compute(both: tuple[Diagnosis, Diagnosis], kind: CommKind) -> float | None:
+    """By how much larger the share of an exchange is in new that ran beside compute; None where a side does not tell."""
+    group = GROUP_OF_KIND[kind]
+    times = [(_number(side, f"{group}_beside_compute_ns"), _number(side, f"{group}_busy_ns")) for side in both]
+    shares = [beside / busy for beside, busy in times if beside is not None and busy]
+    return shares[1] - shares[0] if len(shares) == len(both) else None
+
+
 def uncovered(one: OverlapChange) -> int:
-    """The time of an exchange that ran beside compute in base, and no longer does, in ns."""
+    """The time of an exchange that ran beside other work in base, and no longer does, in ns."""
     return (one.base_busy_ns - one.base_exposed_ns) - (one.new_busy_ns - one.new_exposed_ns)
 
 

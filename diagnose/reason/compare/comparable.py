@@ -113,13 +113,13 @@ class Tokens(NamedTuple):
 
 
 class Judgement(Struct, frozen=True, kw_only=True):
-    """The judgement; whether both job files prove that the work is the same (or not); the device that is compared in both runs.
+    """The judgement; what to give so that the job files prove that the work is the same (or not), empty where they do.
 
-    What the new run's times are multiplied by where neither capture was cut into steps.
+    The device that is compared in both runs; what the new run's times are multiplied by where neither capture was cut into steps.
     """
 
     comparability: Comparability
-    proven: bool
+    lacking: str
     places: tuple[Place, Place]
     scale: Fraction
 
@@ -140,13 +140,12 @@ def judge(
     worlds = world_size(base, table), world_size(new, table)
     found = [*apart, *_job(here, there, limits.aspects, by_tokens=normalised is not None), *_amounts(base, new, normalised, table)]
     found += [*_devices(base, new, places), *_capture(base, new)]
-    work = None
+    work, lacking = None, _lacking(worlds, here, there, limits.aspects)
     if _without_steps(base) and _without_steps(new):
         work = capture_work(base, new, places, limits.capture)
         found += [work.mismatch] if work.mismatch is not None else []
-    elif not _proven(worlds, here, there, limits.aspects):
+    elif lacking:
         agreed = here is not None and there is not None and not any(one.state == "refused" for one in found)
-        lacking = _lacking(worlds, here, there, limits.aspects)
         found += kernel_mismatches(base, new, places, limits.kernels, lacking=lacking, agreed=agreed)
     refused = any(one.state == "refused" for one in found)
     return Judgement(
@@ -157,7 +156,7 @@ def judge(
             unknown=_unknown(base, new, here, there, places, rules),
             normalised=normalised or (work.normalised if work is not None else None),
         ),
-        proven=_proven(worlds, here, there, limits.aspects),
+        lacking=lacking,
         places=places,
         scale=work.scale if work is not None else Fraction(1),
     )
@@ -222,11 +221,6 @@ def _job(here: Job | None, there: Job | None, aspects: Mapping[JobAspect, Aspect
 _Worlds = tuple[int | None, int | None]  # the number of ranks of both, as job file or trace tell it
 
 
-def _proven(worlds: _Worlds, here: Job | None, there: Job | None, aspects: Mapping[JobAspect, AspectSpec]) -> bool:
-    """Whether both job files tell enough to say what the work is; the number of ranks may be told by traces that know all ranks."""
-    return here is not None and there is not None and not any(_missing(worlds, here, there, aspects))
-
-
 def _missing(
     worlds: _Worlds, here: Job | None, there: Job | None, aspects: Mapping[JobAspect, AspectSpec]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -240,7 +234,7 @@ def _missing(
 
 
 def _lacking(worlds: _Worlds, here: Job | None, there: Job | None, aspects: Mapping[JobAspect, AspectSpec]) -> str:
-    """What to give so that the job files prove what the work is."""
+    """What to give so that the job files prove what the work is; empty where they do. The number of ranks may be told by the traces."""
     if here is None and there is None:
         return "Neither run has a job file, which would say it: give them (--config, --base-config)."
     if here is None or there is None:
@@ -251,7 +245,7 @@ def _lacking(worlds: _Worlds, here: Job | None, there: Job | None, aspects: Mapp
         if names
     ]
     text = "; ".join(said)
-    return f"{capitalised(text)}."
+    return f"{capitalised(text)}." if text else ""
 
 
 def _amounts(base: Diagnosis, new: Diagnosis, normalised: Normalised | None, table: JobSettings) -> Iterator[Mismatch]:

@@ -144,7 +144,7 @@ def _total(step: Middle, name: str) -> int:
     return sum(ns for (category, _), ns in step.cells.items() if category == name)
 
 
-# --- overlap gained and lost: transport by kind and backend, how much of it ran beside compute ------------------------
+# --- overlap gained and lost: transport by kind and backend, how much of it ran beside other work ---------------------
 
 
 def overlap(

@@ -409,15 +409,13 @@ def moved_exchange(row: Category, overlaps: Sequence[OverlapChange]) -> OverlapC
 
 
 def why_exposed(row: Category, one: OverlapChange, words: Vocabulary) -> str:
-    """Whether the exchange itself took another time, or less of that time ran beside compute; whichever explains more of the change."""
+    """Whether the exchange itself took another time, or less of that time ran beside other work; whichever explains more of the change."""
     if one.base_overlap is None or one.new_overlap is None:
         return ""
     by_time, by_overlap = one.new_busy_ns - one.base_busy_ns, uncovered(one)
     way = 1 if row.delta_ns > 0 else -1
     if way * by_overlap >= max(way * by_time, abs(row.delta_ns) / 2):
-        return (
-            f"because {'less' if way > 0 else 'more'} of it runs beside compute ({percent(one.base_overlap)} → {percent(one.new_overlap)})"
-        )
+        return f"because {'less' if way > 0 else 'more'} of it runs beside other work ({percent(one.base_overlap)} → {percent(one.new_overlap)})"
     if way * by_time >= abs(row.delta_ns) / 2 and 2 * way * _by_count(one) >= abs(by_time):
         return f"because it runs {'more' if way > 0 else 'less'} often ({one.base_count} → {one.new_count} per {words.step})"
     if way * by_time >= abs(row.delta_ns) / 2:
@@ -509,11 +507,9 @@ def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis,
     yield from weighed
     if effect.result != "refused":
         yield from _samples_reasons(effect, rules.limits.noise, rules.words)
-    if not judged.proven and effect.result != "refused" and effect.basis != "identical":
+    if judged.lacking and effect.result != "refused" and effect.basis != "identical":
         shapes = " contradict it." if all(map(_shapes, (base, new))) else f" contradict it.{_NO_SHAPES}"
-        yield (
-            f"Nothing proves that both runs do the same work, because the job files are missing or incomplete; their kernels do not{shapes}"
-        )
+        yield f"Nothing proves that both runs do the same work; their kernels do not{shapes} {judged.lacking}"
     if base.steps.anchor == NO_STEPS == new.steps.anchor and not weighed:
         yield "Neither capture was cut into steps: figures are of the whole capture."
     if base.verdict.perturbed and new.verdict.perturbed:

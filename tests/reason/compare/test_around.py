@@ -417,6 +417,20 @@ def exchange(busy: int, exposed: int, backend: str = "nccl") -> Communication:
     )
 
 
+@for_each("before, after, said", (13_000_000, 3_000_000, True), (3_000_000, 3_000_000, False), (None, 3_000_000, True))
+def test_what_runs_beside_another_exchange_lost_no_overlap_of_its_own(before: int | None, after: int, said: bool) -> None:
+    """An exchange of 20 ms of which 6 ms less run beside other work; how much of it ran beside compute is known or not."""
+    known = (
+        ("expert_exchange_busy_ns", 20_000_000),
+        ("expert_exchange_beside_compute_ns", before),
+        ("expert_exchange_beside_compute_ns", after),
+    )
+    facts = [{name: Fact(value=value, unit="ns", status="measured") for name, value in (known[0], one)} for one in known[1:]]
+    base = document(BOTH, communication=(exchange(20_000_000, 10_000_000),), facts=facts[0])
+    new = document(WORSE, communication=(exchange(20_000_000, 16_000_000),), facts=facts[1])
+    assert ("lost overlap" in run(base, new).outcome.moved) == said
+
+
 @for_each("busy, before, after, said", (20_000_000, 9_000_000, 15_000_000, True), (3_000_000, 1_500_000, 2_300_000, False))
 def test_a_second_cause_is_named_beside_the_largest(busy: int, before: int, after: int, said: bool) -> None:
     """Of a step in which recompute takes 10 ms more, a tenth at least."""
@@ -432,7 +446,7 @@ def test_a_second_cause_is_named_beside_the_largest(busy: int, before: int, afte
 
 @for_each(
     "base, new, words",
-    (exchange(20_000_000, 10_000_000), exchange(20_000_000, 14_000_000), "because less of it runs beside compute (50.0 % → 30.0 %)"),
+    (exchange(20_000_000, 10_000_000), exchange(20_000_000, 14_000_000), "because less of it runs beside other work (50.0 % → 30.0 %)"),
     (exchange(20_000_000, 10_000_000), exchange(28_000_000, 14_000_000), "because it runs longer (20.0 → 28.0 ms)"),
     (exchange(20_000_000, 10_000_000), exchange(28_000_000, 14_000_000, "deepep"), "because it runs longer (20.0 → 28.0 ms)"),
 )

@@ -255,6 +255,8 @@ def test_a_perturbed_run_and_what_nothing_proves_or_tells_are_said() -> None:
             one for one in run(shaped(STEPS), shaped(SLOWER) if both else document(SLOWER)).outcome.reasons if "Nothing proves" in one
         ]
         assert ("Launch shapes" in said) != both, "without them another model looks like another speed"
+    (said,) = [one for one in run(document(STEPS, job=job(bf16=None)), document(SLOWER, job=job())).outcome.reasons if "Nothing" in one]
+    assert said.endswith("Base's job file does not tell bf16 (add --base-set bf16=…).")
     (only,) = run(document(STEPS, job=job()), document(SLOWER, job=job())).outcome.reasons
     assert only.startswith("One run against one shows that two captures differ, not that the program does")
     found = run(document(STEPS, gpu=None), document(STEPS, job=job()))

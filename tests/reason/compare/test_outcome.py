@@ -46,9 +46,9 @@ def test_the_exchange_that_holds_half_of_what_moved_is_named(
 @for_each(
     "busy, exposed, counts, because",
     ((500, 900), (100, 500), None, "because it runs longer ("),  # beside as much compute as before
-    ((500, 500), (100, 500), None, "because less of it runs beside compute (80.0 % → 0.0 %)"),
-    ((500, 400), (100, 400), None, "because less of it runs beside compute (80.0 % → 0.0 %)"),
-    ((500, 500), (500, 100), None, "because more of it runs beside compute (0.0 % → 80.0 %)"),
+    ((500, 500), (100, 500), None, "because less of it runs beside other work (80.0 % → 0.0 %)"),
+    ((500, 400), (100, 400), None, "because less of it runs beside other work (80.0 % → 0.0 %)"),
+    ((500, 500), (500, 100), None, "because more of it runs beside other work (0.0 % → 80.0 %)"),
     ((600, 900), (600, 900), (20, 30), "because it runs more often (20 → 30 per step)"),
     ((900, 600), (900, 600), (30, 20), "because it runs less often (30 → 20 per step)"),
     ((600, 900), (600, 900), (20, 20), "because it runs longer ("),

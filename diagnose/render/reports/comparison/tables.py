@@ -263,7 +263,7 @@ def overlap(document: Comparison) -> Table:
     """Communication whose time or overlap with compute changed, and what was lost of that."""
     return Table(
         "overlap",
-        "Overlap of communication with compute",
+        "Overlap of communication with other work",
         rows_of(
             {
                 "$communication": f"{words.COMM_KIND[one.kind]}, {_value(one.backend)}",
@@ -274,7 +274,7 @@ def overlap(document: Comparison) -> Table:
             }
             for one in document.overlap
         ),
-        note="Hidden: beside compute. Lost: exposed time that the base's share of overlap would have hidden.",
+        note="Hidden: beside compute or another exchange. Lost: exposed time that the base's share of overlap would have hidden.",
         empty="no communication whose time or overlap changed",
     )
 
