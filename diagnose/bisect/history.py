@@ -277,5 +277,11 @@ def _notes(state: State, captured: Sequence[Captured], problems: Sequence[tuple[
     devices = {called for one in captured if one.document is not None and (called := device(one.document)) is not None}
     if len(devices) > 1:
         yield f"The runs are of different devices: {', '.join(sorted(devices))}. A step between them may be the device's."
+    alone = {one.document.capture.ranks[0].rank for one in captured if one.document is not None and len(one.document.capture.ranks) == 1}
+    if len(alone) > 1:
+        yield (
+            f"The runs are of different ranks ({units.listed(sorted(alone), 8)}): ranks of one run are no runs of their own, and need not take "
+            "equally long. Put the traces of each run into a folder, and name the folder that holds these."
+        )
     if len(state.raw) < _SPEAKERS:
         yield f"With fewer than {_SPEAKERS} runs the noise between them is assumed ({units.percent(state.assumed)}), not measured."

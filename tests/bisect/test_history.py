@@ -202,6 +202,13 @@ def test_runs_without_a_value_are_listed_with_the_reason_and_three_are_needed(sa
         made(captured[:3])
 
 
+def test_ranks_of_one_run_are_no_runs_of_their_own() -> None:
+    ranks = [Captured(label=f"night-{night}/rank{rank}", document=compared.document(rank=rank)) for night in range(3) for rank in (0, 1)]
+    (said,) = [note for note in made(ranks).notes if "ranks" in note]
+    assert said.startswith("The runs are of different ranks (0, 1): ranks of one run are no runs of their own")
+    assert not [note for note in made(ranks[::2]).notes if "different ranks" in note]
+
+
 @pytest.mark.deep
 def test_the_history_of_a_stored_baseline_in_every_format(
     saved: Mapping[str, dict[str, object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
