@@ -123,7 +123,9 @@ def gate(
     if limit is None and fail_on is None:
         return None
     judged = (
-        [_with_long_steps(*_regression(effect, limit, limits, step, one_pace=one_pace), limit, step, long)] if limit is not None else []
+        [_with_long_steps(*_regression(effect, limit, limits, step, one_pace=one_pace), limit, limits, step, long)]
+        if limit is not None
+        else []
     )
     judged += [_findings(effect, findings, fail_on)] if fail_on is not None else []
     states = [met for met, _ in judged]
@@ -185,15 +187,16 @@ def _regression(effect: Effect, limit: float, limits: NoiseLimits, step: str, *,
     return None, f"The gate can't be judged: noise hides whether the change is within {allowed}.{need} {_advice(effect, limit, step)}"
 
 
-def _with_long_steps(met: bool | None, text: str, limit: float, step: str, long: LongSteps) -> tuple[bool | None, str]:
+def _with_long_steps(met: bool | None, text: str, limit: float, limits: NoiseLimits, step: str, long: LongSteps) -> tuple[bool | None, str]:
     """The same, but where the typical step is within the limit and the mean is not; a single long step may be a mishap of the capture."""
-    if not met or long.change <= limit or long.steps < _NO_MISHAP:
+    told = min(long.by_steps, long.by_runs) <= limits.p_value_assumed.value
+    if not met or long.change <= limit or long.steps < _NO_MISHAP or not told:
         return met, text
     why = (
         f"the typical {step} is within the {percent(limit)} that it allows, the mean over all {step}s is not ({signed_share(long.change)}), "
         f"because {long.steps} long ones make it"
     )
-    if long.sure:
+    if max(long.by_steps, long.by_runs) <= limits.p_value.value:
         return False, f"The gate is not met: {why}."
     return None, f"The gate can't be judged: {why}. Capture more {step}s, or more runs, to see how many of them are long."
 

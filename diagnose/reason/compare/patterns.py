@@ -43,14 +43,16 @@ def patterns(
 class LongSteps(NamedTuple):
     """What a few long steps do to the mean, which the median does not see; nought and none without.
 
-    `change`: of the mean, relative. `steps`: how many stand far out on the side that has more of that, and `sure`: whether every run of it
-    has more than every run of the other, and chance alone would not do that.
+    `change`: of the mean, relative. `steps`: how many stand far out on the side that has more of that. The chance that so many of both
+    sides' long steps fall to it (`by_steps`: Fisher's exact test), and that every run of it has more than every run of the other (`by_runs`;
+    one where they do not).
     """
 
     change: float = 0.0
     sentence: str = ""
     steps: int = 0
-    sure: bool = False
+    by_steps: float = 1.0
+    by_runs: float = 1.0
 
 
 NO_LONG_STEPS = LongSteps()
@@ -64,8 +66,8 @@ class Held(NamedTuple):
     steps: int = 0
 
 
-def long_steps(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], *, metric: str, step: str, level: float) -> LongSteps:
-    """What a few long steps of either side do to the difference of the means; `level`: of the test whether that is no chance.
+def long_steps(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], *, metric: str, step: str) -> LongSteps:
+    """What a few long steps of either side do to the difference of the means.
 
     The median of a run does not see them, and the time to train does.
     """
@@ -77,17 +79,26 @@ def long_steps(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], 
     change = whole[1] / whole[0] - 1
     if abs(apart) < _LEAST or abs(change - (typical[1] / typical[0] - 1)) < _LEAST or change * apart <= 0:
         return NO_LONG_STEPS
-    side, runs = ("new", new) if apart > 0 else ("base", base)
+    side, runs, others = ("new", new, base) if apart > 0 else ("base", base, new)
     separate = min(after) > max(before) if apart > 0 else min(before) > max(after)
     found = [value for run in runs for value in _far(run)]
-    count, longest = sum(map(len, runs)), f"{decimal(max(found) / 1e6)} ms"
+    steps, further = sum(map(len, runs)), sum(map(len, others))
+    longest = f"{decimal(max(found) / 1e6)} ms"
     return LongSteps(
         change=change,
         steps=len(found),
-        sure=separate and math.comb(len(base) + len(new), len(new)) * level >= 1,
+        by_steps=_by_chance(len(found), steps, sum(len(_far(run)) for run in others), further),
+        by_runs=1 / math.comb(len(base) + len(new), len(new)) if separate else 1.0,
         sentence=f"The mean over all {step}s is {percent(abs(change))} {'longer' if change > 0 else 'shorter'} ({decimal(whole[0] / 1e6)} → "
-        f"{decimal(whole[1] / 1e6)} ms): {len(found)} of {count} {step}s of {side} stand far out, up to {longest}, which the median leaves out.",
+        f"{decimal(whole[1] / 1e6)} ms): {len(found)} of {steps} {step}s of {side} stand far out, up to {longest}, which the median leaves out.",
     )
+
+
+def _by_chance(found: int, steps: int, others: int, further: int) -> float:
+    """That `found` or more of the long steps of both sides are among `steps` of one by chance, `others` being among `further` of the other."""
+    every = found + others
+    ways = sum(math.comb(steps, count) * math.comb(further, every - count) for count in range(found, min(every, steps) + 1))
+    return ways / math.comb(steps + further, every)
 
 
 def what_long_steps_hold(runs: Sequence[SplitRun]) -> Held:

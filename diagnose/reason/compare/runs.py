@@ -212,8 +212,7 @@ def _remarks(pair: _Pair, effect: Effect, besides: str) -> Remarks:
         return Remarks(besides=besides)
     base, new, metric, words = pair.base.values, pair.new.values, pair.terms.metric, pair.rules.words
     labels = [[one.run.label for one in side.runs] for side in (pair.base, pair.new)]
-    level = pair.rules.limits.noise.p_value.value
-    by_mean = NO_LONG_STEPS if effect.unit != "ns" else long_steps(base, new, metric=metric, step=words.step, level=level)
+    by_mean = NO_LONG_STEPS if effect.unit != "ns" else long_steps(base, new, metric=metric, step=words.step)
     held = what_long_steps_hold((pair.new if by_mean.change > 0 else pair.base).splits()) if by_mean.sentence else Held()
     return Remarks(
         patterns=patterns(base, new, labels, metric=metric, rules=pair.rules),
