@@ -90,7 +90,7 @@ def step_classes(
             StepClass(
                 n=part.height,
                 duration_ns=_mean(part, "window_ns"),
-                differs_by=_difference(part, main, where, last=int(steps["index"][-1])),
+                differs_by=_difference(part, main, where),
                 steps=tuple(part["index"].to_list()),
             )
         )
@@ -105,7 +105,7 @@ def step_classes(
             each_ns=excess // together.height,
             per_step_ns=excess // steps.height,
             more_work=_mean(together, "kernels") > MORE_WORK * _mean(main, "kernels"),
-            cause=_difference(together, main, None, last=None),
+            cause=_difference(together, main, None),
             range=_enclosing(together, main, found, launched, marks, names),
         ),
     )
@@ -133,13 +133,11 @@ def _cluster(values: pl.Series, factor: float) -> pl.Series:
     return numbers.gather(ordered.search_sorted(values))
 
 
-def _difference(part: pl.DataFrame, main: pl.DataFrame, inside: str | None, last: int | None) -> str:
+def _difference(part: pl.DataFrame, main: pl.DataFrame, inside: str | None) -> str:
     """What tells a class from the largest one: its work, and the parts of the budget that make up most of the difference."""
     by = _mean(part, "window_ns") - _mean(main, "window_ns")
     own, usual = _mean(part, "kernels"), _mean(main, "kernels")
     work = f"{own} compute operations instead of {usual}" if max(own, usual) > MORE_WORK * min(own, usual) else "the same work"
-    if by < 0 and part["index"].to_list() == [last] and work == "the same work":
-        return "the last step of the capture: it ends with its last operation, and the time until a next one is not in it"
     changes = {text: _mean(part, column) - _mean(main, column) for column, text in PARTS.items()}
     told = [(text, ns) for text, ns in sorted(changes.items(), key=lambda item: -abs(item[1])) if ns * by > 0 and abs(ns) * 5 >= abs(by)]
     parts = ", ".join(f"{text} {ns / 1e6:+.1f} ms" for text, ns in told[:3])

@@ -28,6 +28,7 @@ FIRST_USE_FACTOR = 1.1  # the same where first-use costs explain half of what it
 # steps of which the longest is at most this much longer than the shortest are steady: there FIRST_USE_FACTOR alone tells a first step
 STEADY = 1.05
 PART = 0.05  # a range that usually leaves more of the compute work between it and the next one outside is only a part of a step
+PAUSE, PAUSE_NS = 0.1, 100_000  # the least time without work between steps, as a share of them and in ns, that the last step must not lack
 SAME_TAIL = 1.5  # work after the last range, up to so many times what follows another range, belongs to the last step
 LEAD = 0.1  # steps that each begin by so much of their length before the one before has ended run as a pipeline
 WHOLE = 0.5  # a first or last window with less than this share of the usual compute operations is cut by the capture's edge
@@ -534,7 +535,21 @@ def _cut(work: pl.DataFrame, windows: pl.DataFrame) -> dict[int, str]:
         if counts[place] < (WHOLE if len(counts) > 2 else HARDLY_ANY) * usual:
             why = f"cut by the capture's {edge}: {counts[place]} compute operations where the others have {usual}"
             found[int(windows["index"][place])] = why
+    missing = _missing_pause(work, windows)
+    if missing > 0:
+        why = f"cut by the capture's end: the {missing / 1e6:.1f} ms without work that follow the others are not in it"
+        found.setdefault(int(windows["index"][-1]), why)
     return found
+
+
+def _missing_pause(work: pl.DataFrame, windows: pl.DataFrame) -> int:
+    """How many ns the last window ends too early: the usual time between a step's last operation and the next one's first; 0 if little."""
+    if windows.height < MIN_REPEATS:
+        return 0
+    done = inside_windows(work.select("start", "end"), windows).group_by("index").agg(pl.col("end").max().alias("done"))
+    idle = windows["end"] - per_window(windows, done)["done"].fill_null(windows["end"])
+    missing = int(median_of(idle[:-1])) - max(int(idle[-1]), 0)
+    return missing if missing > max(PAUSE_NS, PAUSE * median_of(windows["end"] - windows["start"])) else 0
 
 
 def _warm_up(windows: pl.DataFrame, start_up: StartUp) -> dict[int, str]:

@@ -94,19 +94,5 @@ def test_the_range_that_launches_what_only_long_steps_do_is_named() -> None:
     assert (device.classes.long.n, device.classes.long.range) == (3, "evaluate")
 
 
-def test_a_last_step_that_lacks_the_pause_before_the_next_is_told_as_that() -> None:
-    items: list[Item] = []
-    spans = []
-    now = 10 * MS
-    for number in range(5):
-        spans.append(Span(text=f"step {number}", start=now - 1600, end=now + 20 * MS - 1700))
-        items += [run("gemm", now + place * MS, now + (place + 1) * MS, now + place * MS - 1500) for place in range(10)]
-        now += 20 * MS
-    (device,) = scene(items, spans).measure()
-    assert [one.n for one in device.classes.classes] == [4, 1]
-    assert "ends with its last operation" in str(device.classes.classes[1].differs_by)
-    assert device.classes.long is None
-
-
 def test_scattered_durations_are_no_classes() -> None:
     assert len(steps([0, 5, 12, 25, 50]).classes) == 1

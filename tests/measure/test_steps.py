@@ -432,8 +432,26 @@ def test_steps_that_all_compile_again_are_no_warm_up() -> None:
             spans.append(Span(text="_compile.compile_inner (dynamo_timed)", start=now - 500, end=now + cost * ms - 3000))
         now += cost * ms
     found = scene(items, spans).steps()
-    assert found.frame["index"].to_list() == [0, 1, 2, 3, 4]
-    assert found.dropped == ()
+    assert found.frame["index"].to_list() == [0, 1, 2, 3]
+    assert [one.index for one in found.dropped] == [4]
+
+
+@pytest.mark.parametrize(("steps", "pause", "kept"), [(5, 20.0, 4), (3, 20.0, 2), (2, 20.0, 2), (5, 1.0, 5), (5, 1.2, 4)])
+def test_a_last_step_that_lacks_the_pause_before_the_next_is_no_step(steps: int, pause: float, kept: int) -> None:
+    """It ends with its last operation; of two windows nothing tells whether a pause is usual."""
+    ms = 1_000_000
+    length = int((10 + pause) * ms)
+    items = [
+        run("gemm", step * length + place * ms, step * length + place * ms + ms, step * length + place * ms - 1500)
+        for step in range(1, steps + 1)
+        for place in range(10)
+    ]
+    spans = [Span(text=f"step {step}", start=step * length - 1600, end=(step + 1) * length - 1700) for step in range(1, steps + 1)]
+    found = scene(items, spans).steps()
+    assert found.frame["index"].to_list() == [*range(1, kept + 1)]
+    assert [one.why for one in found.dropped] == [
+        f"cut by the capture's end: the {pause:.1f} ms without work that follow the others are not in it"
+    ] * (steps - kept)
 
 
 # ---------------------------------------------------------------------------------------------------- iterations without backward
