@@ -433,7 +433,7 @@ def step_counts(
         )
     )
     chained = pointwise_chains(inside, pl.concat([traits[CAST], traits[UNFUSED_ATTENTION]]))
-    hosted, gaps = host_counts(host, inside, windows), long_gaps(found, overhead)
+    hosted, gaps = host_counts(host, inside, windows), long_gaps(found, host, overhead)
     table = per_window(
         windows, by_ops, _busy(inside, windows, traits), chained, experts_one_by_one(inside), hosted, gaps, launch_gaps(inside)
     )

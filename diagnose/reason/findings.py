@@ -214,7 +214,7 @@ class FixReader(Struct, frozen=True, kw_only=True):
             on = [] if verdicts.already_on is False else [spec.undecidable or LEFT_OPEN]
             return [*on, *(item.unknown or self._lacking(item.condition) for item in verdicts.undecided), *told]
         if self.context.job is None:
-            return [*self._settings_wanted(spec), *self._facts_wanted(spec), *told]
+            return [*self._settings_wanted(spec), *self._facts_wanted(spec, verdicts), *told]
         left_open = spec.undecidable or (self._lacking(spec.already_on) if spec.already_on else "")
         lines = [left_open] if spec.already_on is None or verdicts.already_on is None else []
         lines += [item.unknown or self._lacking(item.condition) for item in verdicts.undecided]
@@ -227,11 +227,13 @@ class FixReader(Struct, frozen=True, kw_only=True):
         assumed = self._assumed(spec, self.context.job)
         return list(dict.fromkeys(line for line in lines if line)) + ([f"{ASSUMED}{', '.join(assumed)}."] if assumed else [])
 
-    def _names(self, spec: FixSpec, *, hard: bool = False) -> list[str]:
-        """Columns that decide a fix, in order of appearance; of conditions that a fix waits for alone (`hard`)."""
-        conditions = [one.condition for one in (*spec.needs, *spec.conflicts) if one.gate == "hard" or not hard]
-        texts = [*([spec.already_on] if spec.already_on else []), *conditions]
-        return list(dict.fromkeys(name for text in texts for name in self.context.rulebook.expression(text).names))
+    def _names(self, spec: FixSpec) -> list[str]:
+        """Columns that decide a fix, in order of appearance."""
+        return self._columns([spec.already_on, *(one.condition for one in (*spec.needs, *spec.conflicts))])
+
+    def _columns(self, conditions: Sequence[str | None]) -> list[str]:
+        """Columns that conditions read, in order of appearance."""
+        return list(dict.fromkeys(name for text in conditions if text for name in self.context.rulebook.expression(text).names))
 
     def _settings_wanted(self, spec: FixSpec) -> list[str]:
         names = [name.removeprefix("job_") for name in self._names(spec) if name.startswith("job_")]
@@ -239,9 +241,11 @@ class FixReader(Struct, frozen=True, kw_only=True):
         wanted = ", ".join(dict.fromkeys(names))
         return [f"{WANTED}: {wanted} decide." if wanted else f"{WANTED}."]
 
-    def _facts_wanted(self, spec: FixSpec) -> list[str]:
+    def _facts_wanted(self, spec: FixSpec, verdicts: Verdicts) -> list[str]:
         facts = self.context.rulebook.facts
-        lacking = [name for name in self._names(spec, hard=True) if name in facts and self.context.values.get(name) is None]
+        open_still = [spec.already_on] if verdicts.already_on is None else []
+        names = self._columns([*open_still, *(one.condition for one in verdicts.undecided)])
+        lacking = [name for name in names if name in facts and self.context.values.get(name) is None]
         wanted = [name for name in lacking if facts[name].scope != "ranks"]  # facts of ranks only add notes; no fix waits for them
         return [f"{name} is not in the trace: {facts[name].null}." for name in wanted]
 

@@ -330,6 +330,27 @@ def test_what_the_profiler_does_itself_in_a_pause_is_known_apart(spans: tuple[tu
     assert (found["host_gap_excess_ns"], found["host_gap_profiler_ns"]) == (8 * MS, covered)
 
 
+@pytest.mark.parametrize(
+    ("loaded", "copies", "fetches"),
+    [((), False, True), ((1, 2, 3), False, False), ((1,), False, True), ((1, 2, 3), True, True)],
+    ids=["no loader", "a loader in each step", "a loader in one", "ranges that copy the batch as well"],
+)
+def test_a_pause_outside_a_loaders_own_ranges_fetches_no_batch(loaded: tuple[int, ...], copies: bool, fetches: bool) -> None:
+    """Steps of 20 ms: 12 forward, then 8 backward, and 10 ms in which the CPU does what no range names."""
+    begins = [step * 30 * MS for step in (1, 2, 3)]
+    items = [
+        run("gemm", at + place * MS, at + (place + 1) * MS, at - 2000 + place, phase="forward" if place < 12 else "backward")
+        for at in begins
+        for place in range(20)
+    ]
+    steps = [Span(text=f"step {place}", start=at - 3000, end=at + 27 * MS - 3000) for place, at in enumerate(begins)]
+    loader = [Span(text="data loader", start=begins[step - 1] - 2900, end=begins[step - 1] - 2100) for step in loaded]
+    calls = [call("cudaPointerGetAttributes", at - 2800, at - 2700) for at in begins if copies]
+    found = facts_of(scene([*items, *calls], [*steps, *loader]))
+    assert 9 * MS < int(str(found["host_gap_excess_ns"])) < 11 * MS
+    assert (found["batch_pauses_ns"] is not None) == fetches
+
+
 @for_each(
     "spans, named",
     (over("rollout"), "rollout"),

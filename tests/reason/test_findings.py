@@ -427,6 +427,12 @@ def test_facts_of_ranks_are_not_asked_for_by_fixes_of_one_rank() -> None:
     assert [line for line in lines for name in OF_RANKS if f"{name} " in line] == []
 
 
+def test_a_fact_without_which_a_fix_is_decided_is_not_asked_for() -> None:
+    found = found_with(facts(data_loading_ns=20_000_000, batch_pauses_ns=None))
+    (prefetch,) = [fix for fix in found["host-data-loading"].fixes if fix.id == "HOST-10"]
+    assert [line for line in prefetch.unknown if "batch_pauses_ns" in line] == []
+
+
 @pytest.mark.parametrize(("share", "state"), [(0.2, "applicable"), (0.005, "already_on"), (None, "unknown")])
 def test_stages_that_were_measured_decide_whether_balancing_them_is_left_to_do(share: float | None, state: str) -> None:
     given = make_context(facts(stage_imbalance_share=share), job({"model.pipeline_model_parallel_size": 4, "model.num_layers": 48}), BOOK)

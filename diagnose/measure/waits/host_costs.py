@@ -113,12 +113,15 @@ def late_range(found: Stalls, marks: pl.DataFrame, windows: pl.DataFrame, names:
     return min(held)[1] if held else None
 
 
-def long_gaps(found: Stalls, overhead: pl.DataFrame) -> pl.DataFrame:
+def long_gaps(found: Stalls, host: HostActivity, overhead: pl.DataFrame) -> pl.DataFrame:
     """index, longest_host_gap_ns (launch-starved), and less what is shadowed: host_gap_excess_ns, of that host_gap_profiler_ns,
     batch_pauses_ns, layer_pauses_ns, data_loading_ns, recompilation_ns, message_passing_ns.
 
-    `overhead`: start, end of the profiler's own spans, disjoint, by start.
+    Where each step has ranges of the loader alone, without a call, a pause before a forward pass outside them fetches no batch. `overhead`:
+    start, end of the profiler's own spans, disjoint, by start.
     """
+    loading = host.named.filter(pl.col("cause") == "loading")
+    unnamed = int((covered(loading, host.in_call) == 0).sum()) < found.pieces["index"].n_unique()
     starved = found.pieces.filter(~pl.col("cause").is_in(["blocking", "dependency_stalled", "first_use"]))
     gaps = starved.group_by("index", "op").agg((pl.col("end") - pl.col("start")).sum().alias("gap"))
     work = found.worked
@@ -127,7 +130,7 @@ def long_gaps(found: Stalls, overhead: pl.DataFrame) -> pl.DataFrame:
         pl.col("ns").filter(condition).sum().alias(name)
         for name, condition in (
             ("host_gap_excess_ns", plain & ~pl.col("recurs")),
-            ("batch_pauses_ns", plain & ~pl.col("recurs") & pl.col("opens")),
+            ("batch_pauses_ns", plain & ~pl.col("recurs") & pl.col("opens") & unnamed),
             ("layer_pauses_ns", plain & pl.col("recurs")),
             ("data_loading_ns", pl.col("cause") == "loading"),
             ("recompilation_ns", pl.col("cause") == "recompilation"),
