@@ -219,7 +219,8 @@ def _in_order(start: pl.Series, end: pl.Series, edges: pl.DataFrame) -> tuple[pl
     """Edges between nodes by start, what others wait for first; the nodes in that order; and the place of each.
 
     `left`: how long after an edge lets its node begin it does, by the measured times. What these contradict is no edge and left out, as is
-    an edge from a node that begins later than the one that waits for it.
+    an edge from a node that begins later than the one that waits for it. A call that waits for its copy from ordinary memory returns once
+    all is staged, before the copy ends: its edge has that lag.
     """
     early, late = start.gather(edges["src"]), start.gather(edges["dst"])
     ties = edges.filter(early == late)
@@ -227,7 +228,9 @@ def _in_order(start: pl.Series, end: pl.Series, edges: pl.DataFrame) -> tuple[pl
     order = key.to_frame("start").select(pl.arg_sort_by("start", maintain_order=True)).to_series()
     place = _inverse(order)
     after = pl.when(pl.col("after") == "end").then(end.gather(edges["src"])).otherwise(early)
-    renamed = edges.with_columns(
+    returns = (late - after).clip(upper_bound=0)  # as early as a call returns
+    lag = pl.when(pl.col("kind") == "awaited").then(pl.min_horizontal("lag", returns)).otherwise("lag").alias("lag")
+    renamed = edges.with_columns(lag).with_columns(
         *(place.gather(edges[side]).alias(side) for side in ("src", "dst")), (late - after - pl.col("lag")).alias("left")
     )
     told = (early <= late) & (renamed["left"] >= 0) & (renamed["src"] < renamed["dst"])

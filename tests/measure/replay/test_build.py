@@ -82,6 +82,15 @@ def test_replay_of_a_small_graph(items: list[Item], gone: pl.Expr, expected: lis
     assert begun(without(graph_of(items), gone)) == expected
 
 
+@for_each("until", 10_200, 10_100, 9_900, 9_000)  # from behind the copy's end to 1.1 µs before it
+def test_a_call_that_copies_from_ordinary_memory_waits_for_its_copy(until: int) -> None:
+    """It may return before the copy ends, once all is staged."""
+    copy = run("memcpy", 1100, 10_100, 20, until=until, name="cudaMemcpyAsync", pinned=False, copy_kind="h2d")
+    graph = graph_of([run("gemm", 100, 1100, 10), copy, run("gemm", 10_400, 11_000, until + 100), run("gemm", 11_000, 12_000, until + 110)])
+    assert begun(graph) == [100, 1100, 10_400, 11_000]
+    assert begun(without(graph, op(1)))[2] == 1400
+
+
 @for_each(
     "calls, expected",
     ([(1, 0), (1, 5), (1, 9)], True),
