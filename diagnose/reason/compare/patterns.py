@@ -43,9 +43,9 @@ def patterns(
 class LongSteps(NamedTuple):
     """What a few long steps do to the mean, which the median does not see; nought and none without.
 
-    `change`: of the mean, relative. `steps`: how many stand far out on the side that has more of that. The chance that so many of both
-    sides' long steps fall to it (`by_steps`: Fisher's exact test), and that every run of it has more than every run of the other (`by_runs`;
-    one where they do not).
+    `change`: of the mean, relative. `steps`: how many stand far out on the side that has more of that. `by_steps`: the chance that so many
+    of both sides' long steps fall to it (Fisher's exact test); `by_runs`: that every run of it has more than every run of the other, one
+    where they do not.
     """
 
     change: float = 0.0
@@ -95,7 +95,7 @@ def long_steps(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], 
 
 
 def _by_chance(found: int, steps: int, others: int, further: int) -> float:
-    """That `found` or more of the long steps of both sides are among `steps` of one by chance, `others` being among `further` of the other."""
+    """That `found` or more of both sides' long steps are among `steps` of one by chance; `others` are among `further` of the other."""
     every = found + others
     ways = sum(math.comb(steps, count) * math.comb(further, every - count) for count in range(found, min(every, steps) + 1))
     return ways / math.comb(steps + further, every)
