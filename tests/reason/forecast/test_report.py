@@ -30,7 +30,7 @@ PLENTY = Report(operations=8000, one_step=40000, work=40000, together=16, ranks=
 
 
 def trace(folder: Path, rank: int, *, steps: int = 4, marked: bool = True) -> Path:
-    """Steps of 1 ms that the host holds up: ten kernels of 20 µs, each launched 80 µs after the one before."""
+    """Steps of 1 ms that the host holds up: ten kernels of 20 µs, each launched 99 µs after the one before."""
     events: list[dict[str, Any]] = []
     for number in range(steps):
         begin = 1000 * (number + 1)
@@ -38,7 +38,7 @@ def trace(folder: Path, rank: int, *, steps: int = 4, marked: bool = True) -> Pa
             span = {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{number}", "pid": 10, "tid": 11, "ts": begin, "dur": 1000}
             events.append({**span, "args": {}})
         for place in range(10):
-            identity, at = 100 * number + place + 1, begin + 80 * place + 1
+            identity, at = 100 * number + place + 1, begin + 99 * place + 1
             events += [call(at, 1, correlation=identity), kernel(at + 5, 20, correlation=identity)]
     path = folder / f"rank{rank}.json"
     path.write_bytes(document(events, distributedInfo={"rank": rank, "world_size": 16}))
