@@ -212,6 +212,16 @@ def test_of_how_many_ranks_it_speaks(world: int | None, captured: int, said: str
     assert rank_story.coverage(changed(world_size=world, captured=captured)) == said
 
 
+@for_each(
+    "world, said",
+    (16, "8 of 16 ranks were captured (0–7); the other 8 are unknown, and these may wait for one of them."),
+    (9, "8 of 9 ranks were captured (0–7); the other one is unknown, and these may wait for it."),
+)
+def test_where_no_captured_rank_is_late_another_may_be(world: int, said: str) -> None:
+    assert rank_story.coverage(changed(world_size=world, captured=8, late=())) == said
+    assert "may wait" not in rank_story.coverage(changed(world_size=world, captured=8, late=(), exchanges=())), "nothing was matched"
+
+
 @pytest.mark.parametrize("format_", PAGES)
 def test_nothing_is_called_network_time(format_: str) -> None:
     ours = [

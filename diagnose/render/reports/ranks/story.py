@@ -217,7 +217,7 @@ def _clocks(ranks: Ranks) -> str:
 
 
 def coverage(ranks: Ranks) -> str:
-    """How many ranks were captured of how many, and that nothing is said of the others."""
+    """How many ranks were captured of how many; nothing is said of the others, but that one may come late where no captured one does."""
     which = f" ({ranges([one.rank for one in ranks.survey])})" if ranks.survey else ""
     if ranks.world_size is None:
         many = units.plural(ranks.captured, "rank was", "ranks were")
@@ -227,7 +227,10 @@ def coverage(ranks: Ranks) -> str:
     if ranks.captured >= ranks.world_size:
         return f"All {ranks.world_size:,} ranks of the job were captured."
     left = ranks.world_size - ranks.captured
-    return f"{ranks.captured:,} of {ranks.world_size:,} ranks were captured{which}; the other {'one is' if left == 1 else f'{left:,} are'} unknown."
+    others = "one is" if left == 1 else f"{left:,} are"
+    open_ = not ranks.late and any(one.matched for one in ranks.exchanges)  # somebody may come late, and it is none of these
+    waits = f", and these may wait for {'it' if left == 1 else 'one of them'}" if open_ else ""
+    return f"{ranks.captured:,} of {ranks.world_size:,} ranks were captured{which}; the other {others} unknown{waits}."
 
 
 def chosen(ranks: Ranks) -> str:
