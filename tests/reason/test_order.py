@@ -300,6 +300,30 @@ def test_where_reductions_are_overlapped_already_a_gather_s_overlap_wins_the_gat
     assert {fix.id: fix.reach_ns for one in found for fix in one.fixes if one.wall == "communication"}["COM-11"] == 3_000_000
 
 
+@for_each("busy, reach", (30_000_000, 3_000_000), (9_000_000, 9_000_000))
+def test_without_a_job_file_the_trace_shows_whether_reductions_are_overlapped_already(busy: int, reach: int) -> None:
+    """Compute waits 6 ms for them, less than half or most of the time that they run."""
+    stalled = {"data_parallel_blocking_ns": 9_000_000, "data_parallel_blocking_share": 0.09, "data_gather_blocking_ns": 3_000_000}
+    given = facts(**stalled, data_gather_share=0.3, data_parallel_busy_ns=busy, **H100, **NCCL)
+    found, _ = find(given, job=None, rulebook=BOOK, walls=bounds(given, BOOK))
+    assert {fix.id: fix.reach_ns for one in found for fix in one.fixes if one.wall == "communication"}["COM-11"] == reach
+
+
+def test_what_is_no_gradient_reduction_is_not_won_by_their_overlap() -> None:
+    """Reductions of known groups are hidden; those of an unknown one are a timer's barriers or a norm's."""
+    stalled = {"other_collective_blocking_ns": 9_000_000, "other_collective_blocking_share": 0.09, "other_gather_blocking_ns": 0}
+    shown = {
+        "data_parallel_busy_ns": 30_000_000,
+        "data_parallel_blocking_ns": 1_000_000,
+        "data_gather_blocking_ns": 0,
+        "data_gather_share": 0.3,
+    }
+    given = facts(**stalled, **shown, other_reduction_share=1.0, **H100, **NCCL)
+    found, _ = find(given, job=None, rulebook=BOOK, walls=bounds(given, BOOK))
+    (one,) = [one for one in found if one.id == "communication-blocking-other"]
+    assert {fix.id: fix.reach_ns for fix in one.fixes}["COM-11"] == 0
+
+
 def test_what_changes_the_numerics_is_no_equal_alternative() -> None:
     given = facts(expert_exchange_blocking_ns=40_000_000, expert_exchange_blocking_share=0.4, has_experts=True, **H100, **NCCL)
     walls = bounds(given, BOOK)
