@@ -586,6 +586,12 @@ PARENTS = [
     ({"ops": ["AcmeReverseKL"]}, "loss", "operator"),
     ({"ops": ["AcmeEPGroupGemm"]}, "expert_gemm", "module"),
     ({"ops": ["AcmeMoeExpertsFunction"]}, "expert_gemm", "module"),
+    # experts' operators of serving engines, and a function of experts as such
+    ({"ops": ["aiter::moe_stage1"]}, "expert_gemm", "module"),
+    ({"ops": ["acme::asm_moe"]}, "expert_gemm", "module"),
+    ({"ops": ["acme_fp4_block_scale_moe"]}, "expert_gemm", "module"),
+    ({"ops": ["AcmeSparseMoEFunction"]}, "expert_gemm", "module"),
+    ({"ops": ["acme::moe_sorting_stage"]}, "other", "name"),
     ({"ops": ["FusedDispatchAndPermute"]}, "dispatch", "operator"),
     ({"ops": ["UniformExpertAssignment"]}, "router", "module"),
     ({"ops": ["AcmeSymQuantizer"]}, "quantize", "operator"),
