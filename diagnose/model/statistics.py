@@ -1,4 +1,4 @@
-"""Statistics of small samples: medians and their spread, the scale on which noise is alike, Student's t.
+"""Statistics of small samples: medians and their spread, chances of counts, the scale on which noise is alike, Student's t.
 
 Nothing here knows what was measured.
 
@@ -123,6 +123,13 @@ def two_groups(values: Sequence[float]) -> tuple[list[float], list[float]] | Non
 def majority(size: int, share: float) -> float:
     """The probability that more than half of so many draws are of a kind that has this share."""
     return math.fsum(math.comb(size, k) * share**k * (1 - share) ** (size - k) for k in range(size // 2 + 1, size + 1))
+
+
+def fisher(found: int, size: int, others: int, further: int) -> float:
+    """The chance that `found` or more of all marked ones are among `size` draws, and `others` among the `further` ones (Fisher, exact)."""
+    marked = found + others
+    ways = sum(math.comb(size, count) * math.comb(further, marked - count) for count in range(found, min(marked, size) + 1))
+    return ways / math.comb(size + further, marked)
 
 
 # --- the scale on which noise is alike ----------------------------------------------------------------------------------

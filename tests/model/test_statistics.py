@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from diagnose.model.statistics import (
     MAD,
     MEDIAN_ERROR,
+    fisher,
     incomplete_beta,
     integer_median,
     known_spread,
@@ -101,6 +102,13 @@ def test_two_groups_need_a_gap_and_two_values_each() -> None:
 def test_a_majority_is_that_of_the_binomial_distribution() -> None:
     for size, share in ((1, 0.3), (5, 0.5), (6, 0.2), (11, 0.9)):
         assert majority(size, share) == pytest.approx(float(scipy.stats.binom.sf(size // 2, size, share)))
+
+
+def test_the_chance_that_one_side_has_so_many_is_that_of_scipy() -> None:
+    for found, size, others, further in ((3, 8, 0, 8), (1, 8, 1, 8), (0, 5, 4, 40), (40, 1200, 12, 1100)):
+        table = [[found, size - found], [others, further - others]]
+        expected = scipy.stats.fisher_exact(table, alternative="greater").pvalue
+        assert fisher(found, size, others, further) == pytest.approx(float(expected)), table
 
 
 # --- quantiles and tails ----------------------------------------------------------------------------------------------

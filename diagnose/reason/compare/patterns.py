@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from diagnose.knowledge.comparison import ComparisonRules
 from diagnose.knowledge.templates import decimal, percent
-from diagnose.model.statistics import majority, t_quantile, two_groups
+from diagnose.model.statistics import fisher, majority, t_quantile, two_groups
 from diagnose.reason.compare.delta import SplitRun
 from diagnose.reason.compare.metrics import STEP_TIME, by_category
 
@@ -87,18 +87,11 @@ def long_steps(base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], 
     return LongSteps(
         change=change,
         steps=len(found),
-        by_steps=_by_chance(len(found), steps, sum(len(_far(run)) for run in others), further),
+        by_steps=fisher(len(found), steps, sum(len(_far(run)) for run in others), further),
         by_runs=1 / math.comb(len(base) + len(new), len(new)) if separate else 1.0,
         sentence=f"The mean over all {step}s is {percent(abs(change))} {'longer' if change > 0 else 'shorter'} ({decimal(whole[0] / 1e6)} → "
         f"{decimal(whole[1] / 1e6)} ms): {len(found)} of {steps} {step}s of {side} stand far out, up to {longest}, which the median leaves out.",
     )
-
-
-def _by_chance(found: int, steps: int, others: int, further: int) -> float:
-    """That `found` or more of both sides' long steps are among `steps` of one by chance; `others` are among `further` of the other."""
-    every = found + others
-    ways = sum(math.comb(steps, count) * math.comb(further, every - count) for count in range(found, min(every, steps) + 1))
-    return ways / math.comb(steps + further, every)
 
 
 def what_long_steps_hold(runs: Sequence[SplitRun]) -> Held:
