@@ -183,7 +183,7 @@ def glued(text: str, sign: str = "\u00a0") -> str:
     return _UNIT.sub(sign, text)
 
 
-# --- text that comes from a trace -------------------------------------------------------------------------------------
+# --- figures that add up -----------------------------------------------------------------------------------------------
 
 
 def adding_up(values: Sequence[float], whole: float, digits: int = 1, *, told: Sequence[bool] | None = None) -> list[str]:

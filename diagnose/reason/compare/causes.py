@@ -45,25 +45,22 @@ def causes(changes: Changes, limits: CauseLimits) -> str:
     if delta is None or not delta.delta_ns:
         return ""
     whole = abs(delta.delta_ns)
+    share = limits.share.value * whole
     switched = [*_switched(both, delta, changes.findings, limits)]
-    stages: tuple[
-        tuple[float, Iterable[tuple[int, str]]], ...
-    ] = (  # each with the least share of a cause: what was lost or switched is seen
-        (
-            limits.least.value,
-            (
-                *_exchanges(both, delta, overlaps, limits),
-                *(said for said, effect in switched if not effect),
-                *_in_pieces(delta, kernels, limits),
-            ),
-        ),
-        (limits.share.value, alike(delta.categories, delta.delta_ns, kernels, limits)),
-        (limits.share.value, (*((whole, text) for text in _swapped(delta, overlaps, limits)), *_facts(both, delta, kernels, limits))),
-        (limits.share.value, (said for said, effect in switched if effect)),
+    lost = (
+        *_exchanges(both, delta, overlaps, limits),
+        *(said for said, effect in switched if not effect),
+        *_in_pieces(delta, kernels, limits),
+    )
+    stages: tuple[tuple[float, Iterable[tuple[int, str]]], ...] = (
+        (limits.least.value * whole, lost),  # it is seen, so that less of it is a cause
+        (share, alike(delta.categories, delta.delta_ns, kernels, limits)),
+        (share, (*((whole, text) for text in _swapped(delta, overlaps, limits)), *_facts(both, delta, kernels, limits))),
+        (share, (said for said, effect in switched if effect)),
     )
     for least, stage in stages:
-        named = sorted((one for one in stage if one[0] >= least * whole), key=lambda one: (-one[0], one[1]))[:_MOST]
-        if sum(ns for ns, _ in named) >= limits.share.value * whole:
+        named = sorted((one for one in stage if one[0] >= least), key=lambda one: (-one[0], one[1]))[:_MOST]
+        if sum(ns for ns, _ in named) >= share:
             return " ".join(f"{text}." for _, text in named)
     return ""
 
