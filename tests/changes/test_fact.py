@@ -44,8 +44,8 @@ def of_the_device(program: ProgramCopy) -> str:
     program.append(DEVICE, "\n\ndef _probe(one: DeviceMeasure) -> int:\n    return _per_step(one, one.usage.names)\n")
     program.replace(
         DEVICE,
-        '    return {\n        **{f"{prefix}_beside',
-        '    return {\n        "probe_kernels": _probe(one),\n        **{f"{prefix}_beside',
+        '    return {\n        **{f"{GROUP_OF_KIND[kind]}_beside',
+        '    return {\n        "probe_kernels": _probe(one),\n        **{f"{GROUP_OF_KIND[kind]}_beside',
     )
     return DEVICE
 
