@@ -172,11 +172,7 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
         experiment = _experiment(search, measuring, command, order)
         folder = SearchFolder(state or session.folder_for(experiment, base))
         if not search.resume:
-            again = (
-                *search.words("state", "resume", "retry", "from_gate"),
-                *measuring.words("nsys", "jobs", "engine", "scheduler"),
-                *(("--", *command) if command else ()),
-            )
+            again = _words(search, measuring, command, "state", "resume", "retry", "from_gate")
             session.begin(folder.path, experiment, _criteria(search), order, work, ("diagnose", "bisect", *again))
             told = session.measured_before(folder, seen)
             if told:
@@ -193,13 +189,18 @@ def bisect(command: tuple[str, ...], search: Search, measuring: Measuring, outpu
     return InputError.exit_code if result.result in _UNANSWERED else 0
 
 
+def _words(search: Search, measuring: Measuring, command: tuple[str, ...], *without: str) -> list[str]:
+    """The words of a command line that begin the same search; without options that say only how its captures are read."""
+    return [*search.words(*without), *measuring.words("nsys", "jobs", "engine", "scheduler"), *(("--", *command) if command else ())]
+
+
 # What may differ between runs of one search.
 _FREE = ("state", "resume", "retry", "skip", "timeout", "retries", "repeats", "max_regression", "smallest_step", "noise", "first")
 
 
 def _check_idle(search: Search, measuring: Measuring, command: tuple[str, ...]) -> None:
     """Refuse what a search that is gone on with can't take up. Raises UsageError."""
-    idle = [*search.words(*_FREE), *measuring.words("nsys", "jobs", "engine", "scheduler"), *(("--", *command) if command else ())]
+    idle = _words(search, measuring, command, *_FREE)
     if idle:
         raise _refused(
             f"--resume alone goes on with a search as it was begun, and {shlex.join(idle)} would count for nothing.",

@@ -524,7 +524,7 @@ def _drop_unsteady(
 
 
 def _cut(work: pl.DataFrame, windows: pl.DataFrame) -> dict[int, str]:
-    """The first and the last window where far fewer compute operations ran than in the others."""
+    """The first and the last window where far fewer compute operations ran than in the others; and the last one that lacks their pause."""
     counts = _compute_counts(work.select(pl.col("start").filter(_COMPUTES)), windows)
     if len(counts) < 2:
         return {}
