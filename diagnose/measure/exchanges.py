@@ -59,7 +59,8 @@ class Exchanges(Struct, frozen=True, kw_only=True):
     neither the call nor, of a reduction, the kernel's name tells), expert_ns (how long expert GEMMs ran that began before it, from
     the capture's start, those of several streams together), forward_ns (forward compute of its step that began before it, likewise),
     phase (null where not told), blocks (thread blocks of its kernel; null likewise), held_ns (how long compute was stalled on it).
-    `shapes`: name, launch (grid and block as text), bucket, kernels, median_ns, work_ns: the costliest compute kernels inside the steps.
+    `shapes`: name, launch (grid and block as text), bucket, kernels, median_ns, work_ns: the costliest compute kernels inside the steps. One
+    kernel of one shape serves several buckets where it keeps its grid whatever it is given: these are rows of their own.
     `stage_waits`: index, warm_up_ns, steady_ns, cool_down_ns (waiting for pipeline transfers), tail_ns (waiting for data-parallel exchanges
     after the last backward); `has_phases`: whether forward and backward could be told apart, which that split needs. `split_waits`: the
     same as `stage_waits`, with transfers between two ranks of an unknown group as the pipeline's.
@@ -112,7 +113,7 @@ def exchanges(
     return Exchanges(
         lanes=lanes,
         instances=_with_stalls(instances, blocking),
-        shapes=_shapes(inside, trace),
+        shapes=costliest_shapes(inside, trace),
         stage_waits=waits,
         split_waits=waits if unnamed.is_empty() else _stage_waits(blocking, work, windows, classes, phases, unnamed),
         has_phases=phases["phase"].n_unique() == 2,
@@ -222,20 +223,19 @@ def _work_before(lasted: pl.DataFrame, until: pl.Series) -> pl.Series:
 # ------------------------------------------------------------------------------------------------ kernels of like shape
 
 
-def _shapes(inside: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+def costliest_shapes(inside: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """The costliest compute kernels in the steps by name and launch shape, as `Exchanges` holds them."""
     length = pl.col("end") - pl.col("start")
     costly = (
         inside.lazy()
         .filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel"))
-        .group_by("name_id", *_LAUNCH)
+        .group_by("name_id", *_LAUNCH, "bucket")
         .agg(
-            pl.col("bucket").first(),
             pl.len().alias("kernels"),
             length.median().cast(pl.Int64).alias("median_ns"),
             length.sum().alias("work_ns"),
         )
-        .sort(["work_ns", "name_id", *_LAUNCH], descending=[True, *[False] * (1 + len(_LAUNCH))])
+        .sort(["work_ns", "name_id", *_LAUNCH, "bucket"], descending=[True, *[False] * (2 + len(_LAUNCH))])
         .head(SHAPES_KEPT)
         .collect()
     )

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from diagnose.measure.exchanges import described_sizes
+from diagnose.measure.exchanges import costliest_shapes, described_sizes
 from diagnose.model.trace import PAYLOADS
 from tests.builders.records import replace
 from tests.builders.scene import run, scene
@@ -33,3 +33,17 @@ def test_experts_that_run_on_several_streams_at_once_work_as_long_as_they_take_t
         run("nccl", 150_000, 160_000, 5, stream=20),
     ]).measure()  # fmt: skip
     assert measured.exchanges.instances["expert_ns"].to_list() == [80_000, 130_000]
+
+
+def test_a_kernel_that_serves_two_parts_of_the_model_counts_for_each_of_them() -> None:
+    """A persistent product's grid is that of the GPU, for experts as for projections: what tokens do to the one is not told of the other."""
+    launch = {f"{what}_{axis}": 1 for what in ("grid", "block") for axis in "xyz"}
+    ran = {"role": "compute", "kind": "kernel", "name_id": 0, "start": 0, **launch}
+    inside = pl.DataFrame([
+        {**ran, "bucket": "dense_gemm", "end": 100},
+        {**ran, "bucket": "expert_gemm", "end": 300},
+        {**ran, "bucket": "expert_gemm", "end": 300},
+    ])  # fmt: skip
+    trace = replace(trace_of([]), names=pl.DataFrame({"text": ["nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNT"]}))
+    told = costliest_shapes(inside, trace).select("bucket", "kernels", "median_ns", "work_ns").rows()
+    assert told == [("expert_gemm", 2, 300, 600), ("dense_gemm", 1, 100, 100)]

@@ -129,19 +129,19 @@ def slow_devices(
 def _slower(pool: Sequence[Member], shapes: pl.DataFrame) -> dict[int, tuple[Slowness, float]]:
     """Those of the pool that are slower than its median device, with the share of their work that others do too.
 
-    `shapes`: member (its place), name, launch, median_ns, work_ns. Slower is a device on which most of the common work takes longer.
+    `shapes`: member (its place), name, launch, bucket, median_ns, work_ns. Slower is a device on which most of the common work takes longer.
     """
     if len(pool) < 2:
         return {}
     own = shapes.filter(pl.col("member").is_in([member.place for member in pool]))
     usual = (
-        own.group_by("name", "launch")
+        own.group_by("name", "launch", "bucket")
         .agg(pl.col("median_ns").quantile(0.5, "lower").alias("usual"), pl.len().alias("devices"))
         .filter((pl.col("devices") > 1) & (pl.col("usual") > 0))
     )
     ratio, work = pl.col("ratio"), pl.col("work_ns")
     told = (
-        own.join(usual, on=["name", "launch"])
+        own.join(usual, on=["name", "launch", "bucket"])
         .select("member", (pl.col("median_ns") / pl.col("usual")).alias("ratio"), "work_ns")
         .sort("member", "ratio", "work_ns")
         .group_by("member", maintain_order=True)

@@ -187,6 +187,16 @@ def blocked(is_late: bool) -> int:
     return 0 if is_late else 6_000_000
 
 
+def test_attention_over_longer_packs_is_more_work_and_no_slow_gpu() -> None:
+    """Its grid stays while the sequences of a pack are longer: products, norms and all the rest are as fast as on the others."""
+    shapes = {late: [("gemm", "dense_gemm", 100), ("attention", "attention", 900 if late else 500)] for late in (True, False)}
+    work = {True: {"attention": 15_000_000, "dense_gemm": 9_000_000}, False: {"attention": 8_000_000, "dense_gemm": 9_000_000}}
+    (found,) = judged([
+        replace(one, shapes=shapes[one.rank == 1]) for one in four(1, blocked_ns=blocked, work=lambda is_late: work[is_late])
+    ])  # fmt: skip
+    assert (found.rank, found.cause, found.bucket) == (1, "more_work", "attention")
+
+
 def test_who_issues_late_or_has_more_images_is_named_and_nobody_where_nobody_waits() -> None:
     (found,) = judged(four(1, blocked_ns=blocked, starved_ns=lambda is_late: 7_000_000 if is_late else 900_000))
     assert (found.rank, found.cause, found.bucket) == (1, "slow_host", None)
