@@ -59,8 +59,8 @@ class Exchanges(Struct, frozen=True, kw_only=True):
     neither the call nor, of a reduction, the kernel's name tells), expert_ns (how long expert GEMMs ran that began before it, from
     the capture's start, those of several streams together), forward_ns (forward compute of its step that began before it, likewise),
     phase (null where not told), blocks (thread blocks of its kernel; null likewise), held_ns (how long compute was stalled on it).
-    `shapes`: name, launch (grid and block as text), bucket, kernels, median_ns, work_ns: the costliest compute kernels inside the steps. One
-    kernel of one shape serves several buckets where it keeps its grid whatever it is given: these are rows of their own.
+    `shapes`: name, launch (grid and block as text), bucket, kernels, median_ns, work_ns: the costliest compute kernels inside the steps.
+    A kernel that keeps its grid whatever it is given has a row for each bucket that it serves.
     `stage_waits`: index, warm_up_ns, steady_ns, cool_down_ns (waiting for pipeline transfers), tail_ns (waiting for data-parallel exchanges
     after the last backward); `has_phases`: whether forward and backward could be told apart, which that split needs. `split_waits`: the
     same as `stage_waits`, with transfers between two ranks of an unknown group as the pipeline's.

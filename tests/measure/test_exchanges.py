@@ -36,7 +36,7 @@ def test_experts_that_run_on_several_streams_at_once_work_as_long_as_they_take_t
 
 
 def test_a_kernel_that_serves_two_parts_of_the_model_counts_for_each_of_them() -> None:
-    """A persistent product's grid is that of the GPU, for experts as for projections: what tokens do to the one is not told of the other."""
+    """A persistent product's grid is that of the GPU, for experts as for projections: what tokens do to one is not told of the other."""
     launch = {f"{what}_{axis}": 1 for what in ("grid", "block") for axis in "xyz"}
     ran = {"role": "compute", "kind": "kernel", "name_id": 0, "start": 0, **launch}
     inside = pl.DataFrame([

@@ -129,7 +129,8 @@ def slow_devices(
 def _slower(pool: Sequence[Member], shapes: pl.DataFrame) -> dict[int, tuple[Slowness, float]]:
     """Those of the pool that are slower than its median device, with the share of their work that others do too.
 
-    `shapes`: member (its place), name, launch, bucket, median_ns, work_ns. Slower is a device on which most of the common work takes longer.
+    `shapes`: member (its place), name, launch, bucket, median_ns, work_ns. Slower is a device on which most of the common work takes
+    longer.
     """
     if len(pool) < 2:
         return {}
