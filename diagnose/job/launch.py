@@ -123,9 +123,26 @@ def ranks(tokens: Sequence[Token], arguments: Sequence[Token], environment: Mapp
 def _of_deepspeed(tokens: Sequence[Token], place: int) -> Ranks | None:
     """Deepspeed counts GPUs and nodes by itself where it is not told both; on one node its hostfile may be more."""
     names = {token.text.partition("=")[0] for token in tokens[place + 1 :]}
-    if {"--include", "-i", "--exclude", "-e"} & names or not {"--num_gpus", "--num_nodes"} <= names:
+    if {"--include", "-i", "--exclude", "-e"} & names:
+        return _included(tokens[place + 1 :])
+    if not {"--num_gpus", "--num_nodes"} <= names:
         return None
     return _product(tokens, place, {"num_nodes": "1", "num_gpus": "1"}, "deepspeed --num_nodes × --num_gpus")
+
+
+def _included(words: Sequence[Token]) -> Ranks | None:
+    """The devices that `--include NAME:SLOT,SLOT@NAME:SLOT` lists; a node without a list has as many as it has (runner.py)."""
+    for number, word in enumerate(words):
+        name, equals, value = word.text.partition("=")
+        if name not in ("--include", "-i"):
+            continue
+        following = words[number + 1] if number + 1 < len(words) else word
+        given = dataclasses.replace(word, text=value) if equals else following
+        slots = [node.partition(":")[2].split(",") for node in given.text.split("@")]
+        if given.unresolved or not all(_NUMBER.fullmatch(slot) for node in slots for slot in node):
+            return None
+        return Ranks(shown="deepspeed --include", value=sum(len(set(node)) for node in slots), at=given)
+    return None
 
 
 def _product(tokens: Sequence[Token], start: int, defaults: Mapping[str, str], shown: str) -> Ranks:

@@ -123,6 +123,7 @@ class _Reader:
     words: int = 0
     level: int = 0
     local: list[dict[str, Variable | None]] = field(default_factory=list)
+    cut: bool = False  # whether the command before ends at a comment behind a line that goes on
 
     def __post_init__(self) -> None:
         self.scope = Scope(path=self.path)
@@ -262,8 +263,7 @@ class _Reader:
         scope.not_given |= taken.variables.keys() - scope.variables.keys()
 
     def repeated(self, node: While, scope: Scope) -> Flow:
-        shown = repr(node.condition)
-        if scope.variables.get("#") is None and ("'#'" in shown or "getopts" in shown):
+        if scope.variables.get("#") is None and _over_arguments(node.condition):
             self.without_arguments(node.body, scope)
             return None
         status, _ = self.chain(node.condition, scope)
@@ -297,6 +297,10 @@ class _Reader:
             return "yes", None
         words, prefix = rest
         name = words[0].plain
+        if self.cut and _ARGUMENT.match(words[0].leading):
+            shown = words[0].leading.partition("=")[0]
+            scope.note(command.line, f"{shown} begins a command of its own: the comment before it ends the one above")
+        self.cut = command.cut
         if name in ("[", "[[", "test"):
             found = tested(words, scope)
             return "unknown" if found is None else "yes" if found else "no", None
@@ -562,6 +566,17 @@ class _Reader:
             scope.variables |= {name: Variable(values=(plain(part, value[0].line, scope.source),)) for name, part in given}
 
 
+def _over_arguments(condition: Chain) -> bool:
+    """Whether a loop goes on while there are arguments: it counts them, or asks for the next one and for nothing else."""
+    shown = repr(condition)
+    if "'#'" in shown or "getopts" in shown:
+        return True
+    words = [word for _, node in condition.items if isinstance(node, Simple) for word in node.words]
+    asked = {part.text for word in words for part in word.parts if part.kind != "text"}
+    return bool(asked) and all(re.fullmatch(r"1(:?-)?", one) for one in asked)
+
+
+_ARGUMENT = re.compile(r"--?[A-Za-z]|[+~]{0,2}\w+(\.\w+)+=")  # of a command, which no command's name is
 _STARTS = re.compile(r"(.*/)?(python[\d.]*|torchrun|srun|mpirun|deepspeed|accelerate)")
 
 

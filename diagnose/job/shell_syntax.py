@@ -74,13 +74,17 @@ class Heredoc:
 
 
 class Simple(Struct, frozen=True, kw_only=True):
-    """One command: its words, what it reads from the script itself (here-documents, here-strings), and the files it writes to."""
+    """One command: its words, what it reads from the script itself (here-documents, here-strings), and the files it writes to.
+
+    `cut`: it ends at a comment behind a line that goes on.
+    """
 
     words: tuple[Word, ...]
     line: int
     heredocs: tuple[Heredoc, ...] = ()
     strings: tuple[Word, ...] = ()
     targets: tuple[Word, ...] = ()
+    cut: bool = False
 
 
 class Chain(Struct, frozen=True, kw_only=True):
@@ -156,6 +160,7 @@ class _Lexer:
         self.offsets = [0, *(offset for offset, _ in marks)]
         self.starts = [line, *(start for _, start in marks)]
         self.known = (0, 0, line)  # mark, offset, line there
+        self.cut = -1  # where the last comment behind a line that goes on ends
 
     @property
     def line(self) -> int:
@@ -209,14 +214,17 @@ class _Lexer:
 
     def blanks(self) -> None:
         """Pass over blanks, continued lines and comments."""
+        continued = False
         while self.at < len(self.text):
             if self.text.startswith(("\\\n", "\\\r\n"), self.at):
                 self.advance(2 if self.text[self.at + 1] == "\n" else 3)
+                continued = True
             elif self.text[self.at] in _BLANKS:
                 self.advance(1)
             elif self.text[self.at] == "#":
                 end = self.text.find("\n", self.at)
                 self.advance((len(self.text) if end < 0 else end) - self.at)
+                self.cut = self.at if continued else self.cut
             else:
                 return
 
@@ -308,6 +316,7 @@ def _inside(lexer: _Lexer, escaped: str) -> Part:
 _EXPANSIONS: tuple[tuple[str, str, Literal["variable", "arithmetic", "command"], str], ...] = (
     ("`", "`", "command", "a command substitution"),
     ("$((", "))", "arithmetic", "a calculation"),
+    ("$[", "]", "arithmetic", "a calculation"),  # the older way to write one
     ("$(", ")", "command", "a command substitution"),
     ("${", "}", "variable", "an expansion"),
 )
@@ -633,6 +642,7 @@ class _Parser:
             heredocs=tuple(heredocs),
             strings=tuple(strings),
             targets=tuple(targets),
+            cut=self.lexer.cut == self.lexer.at,
         )
 
     def tested(self, words: list[Word]) -> None:

@@ -122,6 +122,8 @@ def _of_command(command: Command, text: JobText) -> Parsed | None:
     if not ours or (not names & _TRAINER and any(_OF_MEGATRON.fullmatch(token.text) for token in command.arguments)):
         return None
     flags, notes = _flags(command.arguments)
+    if files and files[0] is command.arguments[0]:
+        flags += [leaf for leaf in map(_override, command.arguments[1:]) if leaf is not None]
     around, more = _launched(command, text) if launched else ([], [])
     base: list[Leaf] = []
     for token in _configurations(command, flags, files):
@@ -129,6 +131,7 @@ def _of_command(command: Command, text: JobText) -> Parsed | None:
         base += found
         notes += said
     own = {leaf.key for leaf in flags}
+    around = list(_asked(around, [*base, *flags]))
     if any(leaf.key == "launch.fsdp_config.fsdp_activation_checkpointing" and leaf.value is True for leaf in around):
         flags = [leaf for leaf in flags if leaf.key != "gradient_checkpointing"]  # FSDP recomputes instead
     below, said = _below([leaf for leaf in flags if leaf.key in _CONFIGURED], text)
@@ -169,6 +172,23 @@ def _flags(tokens: Sequence[Token]) -> tuple[list[Leaf], list[str]]:
         value = True if word is None else token_value(word)
         found[key] = Leaf(key=key, shown=name, value=value, known=True, line=flag.line, place=f"line {flag.line}").moved(flag.source)
     return list(found.values()), notes
+
+
+def _override(token: Token) -> Leaf | None:
+    """`key=value` behind the file that a program takes first: over it, as OmegaConf merges them (LLaMA-Factory hparams/parser.py)."""
+    name, equals, value = token.text.partition("=")
+    if not equals or not re.fullmatch(r"[a-z_][\w.]*", name):
+        return None
+    word = dataclasses.replace(token, text=value)
+    return Leaf(key=name, shown=name, value=token_value(word), known=True, line=token.line, place=f"line {token.line}").moved(token.source)
+
+
+def _asked(around: Sequence[Leaf], arguments: Sequence[Leaf]) -> Iterator[Leaf]:
+    """What the launcher is told, but for a precision that the Trainer's own arguments replace (training_args.py, __post_init__)."""
+    named = {leaf.key: leaf.value for leaf in arguments if leaf.key in ("bf16", "fp16")}
+    own = next((key for key in ("fp16", "bf16") if named.get(key) in (True, "True")), None)
+    for leaf in around:
+        yield replace(leaf, value=own) if own is not None and leaf.key == "launch.mixed_precision" else leaf
 
 
 def _configurations(command: Command, flags: Sequence[Leaf], files: Sequence[Token]) -> Iterator[str]:
