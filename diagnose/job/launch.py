@@ -146,7 +146,8 @@ def _included(words: Sequence[Token]) -> Ranks | None:
 
 
 def _product(tokens: Sequence[Token], start: int, defaults: Mapping[str, str], shown: str) -> Ranks:
-    given = {name: Token(text=value, line=tokens[start].line) for name, value in defaults.items()}
+    own = {name: Token(text=value, line=tokens[start].line) for name, value in defaults.items()}
+    given = dict(own)
     rest = tokens[start + 1 :]
     hidden = ""
     for number, token in enumerate(rest):
@@ -162,7 +163,9 @@ def _product(tokens: Sequence[Token], start: int, defaults: Mapping[str, str], s
     if unknown is None and not hidden:
         first, second = given.values()
         value = int(first.text) * int(second.text)
-    assumed = any(piece.fallback for one in given.values() for piece in one.pieces)
+    # torchrun takes what it is not told from PET_NPROC_PER_NODE (torch/distributed/argparse_util.py), as operators of Kubernetes set it
+    untold = "nproc_per_node" in own and given["nproc_per_node"] is own["nproc_per_node"]
+    assumed = untold or any(piece.fallback for one in given.values() for piece in one.pieces)
     return Ranks(shown=shown, value=value, at=tokens[start], assumed=assumed)
 
 

@@ -589,7 +589,17 @@ def _forget_arguments(scope: Scope) -> None:
 
 
 def _line(chain: Chain) -> int:
+    """The line of the first command, or of the word that the first `case` looks at."""
     first = next((node for _, node in chain.items), None)
+    match first:
+        case Case():
+            return first.word.line
+        case If():
+            return _line(first.branches[0][0])
+        case While():
+            return _line(first.condition)
+        case Group():
+            return _line(first.body)
     return getattr(first, "line", 1)
 
 

@@ -350,6 +350,8 @@ class JobText(Struct, frozen=True, kw_only=True, dict=True):
             if tag is not None:
                 what = f"holds {tag[1]} in line {tag[2]}, a tag that only its own program knows"
                 raise job_error(self.source, what, "Put what it stands for in its place.") from error
+            if "another one" in str(error):
+                raise job_error(self.source, "holds several YAML documents", "Give the one that configures the training.") from error
             raise job_error(self.source, f"is not valid YAML: {error}", "Correct the YAML.") from error
         if not isinstance(data, dict) or not data:
             what = f"must hold a map of settings, but holds {type_name(data)}"

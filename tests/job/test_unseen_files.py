@@ -1,9 +1,18 @@
 """What job files collected blind showed that was read wrongly: each case stands for a public file that the readers had not seen."""
 
+import re
 from pathlib import Path
 
+import pytest
+
+from diagnose.document.diagnosis import Tool
+from diagnose.errors import JobFileError
+from diagnose.reason.checks import check
 from tests.builders.cases import for_each
+from tests.builders.facts import BOOK
 from tests.builders.jobs import parse_job, read_job
+
+TOOL = Tool(name="diagnose", version="0", rules_sha256=BOOK.sha256)
 
 FLAGS = "--num-layers 4 --hidden-size 64 --num-attention-heads 4"
 
@@ -46,6 +55,7 @@ def test_a_loop_that_asks_for_the_next_argument_is_one_over_the_arguments(condit
         f"torchrun --nproc_per_node 8 pretrain_gpt.py {FLAGS} --tensor-model-parallel-size $TP\n"
     )
     assert job.get("tensor_model_parallel_size") == 2
+    assert "line 3: the loop over the script's arguments is read as if there were none" in job.notes
 
 
 def test_a_comment_between_continued_lines_ends_the_command_and_is_told() -> None:
@@ -65,3 +75,93 @@ def test_deepspeed_counts_the_devices_that_it_is_to_include(given: str, expected
     """OpenBMB/MiniCPM …/lora_finetune.sh; DeepSpeed deepspeed/launcher/runner.py, parse_inclusion_exclusion."""
     job = parse_job(f"deepspeed --include {given} finetune.py --model_name_or_path x --per_device_train_batch_size 2\n")
     assert job.get("world_size") == expected
+
+
+NEMO = (
+    "torchrun /opt/NeMo-Aligner/examples/nlp/gpt/train_gpt_sft.py trainer.precision=bf16 trainer.num_nodes=4 trainer.devices=8 "
+    "model.tensor_model_parallel_size=4 model.pipeline_model_parallel_size=4 model.context_parallel_size=2 "
+    "model.activations_checkpoint_granularity=selective model.data.train_ds.micro_batch_size=1 model.data.train_ds.global_batch_size=32 "
+    "model.data.validation_ds.global_batch_size=4 exp_manager.create_wandb_logger=False\n"
+)
+
+
+def test_a_command_line_of_nemo_1_has_the_ranks_of_its_trainer() -> None:
+    """NVIDIA-NeMo/Run examples/dgxcloud/sft-finetune/sft-finetune-llama3.1-70b.sh: "will fail" on one rank was said of a job on 32."""
+    job = parse_job(NEMO)
+    read = ("world_size", "bf16", "context_parallel_size", "micro_batch_size", "global_batch_size", "recompute_granularity")
+    assert (job.format, [job.get(name) for name in read]) == ("nemo", [32, True, 2, 1, 32, "selective"])
+    assert not check(job, BOOK, TOOL).failed
+
+
+def test_what_nemo_takes_from_the_environment_is_read_at_its_fallback() -> None:
+    """mlcommons/training_results_v5.1 …/megatron_gpt_peft_tuning_config.yaml: fp8 from a variable was read as none."""
+    text = (
+        "trainer: {devices: '${oc.decode:${oc.env:DGXNGPU,8}}', precision: '${oc.decode:${oc.env:PRECISION,bf16-mixed}}'}\n"
+        "exp_manager: {name: x}\nmodel:\n  tensor_model_parallel_size: ${oc.decode:${oc.env:TP,4}}\n"
+        "  sequence_parallel: ${oc.decode:${oc.env:SP,False}}\n  fp8: ${oc.decode:${oc.env:FP8}}\n"
+        "  fp8_dot_product_attention: ${oc.decode:${oc.env:FP8_DPA,0}}\n"
+    )
+    job = parse_job(text)
+    read = ("tensor_model_parallel_size", "sequence_parallel", "bf16", "world_size", "fp8", "fp8_dot_product_attention")
+    assert [job.get(name) for name in read] == [4, False, True, None, None, False]
+    assert ("fp8" in job.unresolved, job.settings["tensor_model_parallel_size"].assumed) == (True, True)
+    assert [(one.variable, one.value, one.line) for one in job.defaults][-3:-1] == [("TP", "4", 4), ("SP", "False", 5)]
+
+
+def test_torchrun_without_a_number_of_processes_may_take_it_from_its_environment() -> None:
+    """PET_NPROC_PER_NODE, which the operators of Kubernetes set (torch/distributed/argparse_util.py): nothing is told on one rank."""
+    job = parse_job(f"torchrun pretrain_gpt.py {FLAGS} --tensor-model-parallel-size 4\n")
+    assert job.settings["world_size"].assumed
+    assert not check(job, BOOK, TOOL).failed
+    assert check(parse_job(f"torchrun --nproc_per_node 1 pretrain_gpt.py {FLAGS} --tensor-model-parallel-size 4\n"), BOOK, TOOL).failed
+
+
+@for_each(
+    "text, title",
+    ("parallel: {fsdp_plan: {x: 1}}\ntraining: {micro_batch_size: 1}\n", "MindSpeed MM"),  # Kimsale/qwen3.5_35B_mindspeed
+    ("out_dir: x\ntrain: {micro_batch_size: 4, lr_warmup_steps: 10}\n", "LitGPT"),  # Lightning-AI/litgpt config_hub
+    ("model: {model_name: x}\ntraining: {trainer_type: TRL_SFT}\n", "Oumi"),
+    ("cluster: {num_nodes: 1, component_placement: {actor: all}}\nactor: {micro_batch_size: 1}\n", "RLinf"),
+    ("display_name: x\ninstance_types: [ml.p5.48xlarge]\ntraining_config: {}\n", "SageMaker HyperPod"),
+    ("---\napiVersion: v1\nkind: ConfigMap\n---\napiVersion: kubeflow.org/v1\nkind: PyTorchJob\n", "Kubernetes"),  # fms-hf-tuning
+    ("import nemo_run as run\nfrom megatron.bridge.recipes.llama import llama3_8b\n\ndef main():\n    pass\n", "NeMo-Run"),
+)
+def test_a_file_of_a_framework_that_is_not_read_is_refused_by_its_name(text: str, title: str) -> None:
+    with pytest.raises(JobFileError, match=re.escape(f"is of {title}, which is not read as a job file")):
+        parse_job(text)
+
+
+def test_several_documents_are_no_wrong_yaml() -> None:
+    with pytest.raises(JobFileError, match="holds several YAML documents"):
+        parse_job("a: 1\n---\nb: 2\n")
+
+
+def test_mindspeed_rl_hands_the_actors_arguments_to_megatron_over_the_model_that_they_name(tmp_path: Path) -> None:
+    """Ascend/MindSpeed-RL configs/dapo_qwen3_30b_a3b_A3.yaml; cli/train_dapo.py and mindspeed_rl/config_cls/base_config.py."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "small.yaml").write_text(
+        "small:\n  num_layers: 48\n  num_experts: 128\n  moe_token_dispatcher_type: alltoall_seq\n"
+    )
+    file = tmp_path / "grpo.yaml"
+    file.write_text(
+        "megatron_training: {model: small, bf16: true, global_batch_size: 32, sequence_parallel: true, micro_batch_size: 4}\n"
+        "actor_config: {model: small, micro_batch_size: 1, tensor_model_parallel_size: 4, expert_model_parallel_size: 2, no_load_optim: false}\n"
+        "ref_config: {model: small, micro_batch_size: 8}\nrl_config: {actor_resource: {num_npus: 16}, mini_batch_size: 32}\n"
+    )
+    job = read_job(file)
+    told = {
+        "num_layers": 48, "num_moe_experts": 128, "moe_token_dispatcher_type": "alltoall_seq", "bf16": True, "global_batch_size": 32,
+        "micro_batch_size": 1, "tensor_model_parallel_size": 4, "expert_model_parallel_size": 2, "sequence_parallel": True, "world_size": 16,
+    }  # fmt: skip
+    assert (job.format, {name: job.get(name) for name in told}) == ("megatron-arguments", told)
+    assert job.settings["num_layers"].place == "line 2 of small.yaml"
+
+
+def test_keys_outside_of_sections_of_verls_older_supervised_trainer_are_read() -> None:
+    """LLM360/Reasoning360 recipe/retool/run_qwen2.5_32b_sp8.sh; verl/trainer/fsdp_sft_trainer.py."""
+    job = parse_job(
+        "torchrun --nnodes=1 --nproc_per_node=8 -m verl.trainer.fsdp_sft_trainer data.train_batch_size=128 data.micro_batch_size_per_gpu=4 \\\n"
+        "  model.fsdp_config.cpu_offload=true trainer.total_epochs=12 $@ \\\n  ulysses_sequence_parallel_size=8 use_remove_padding=true\n"
+    )
+    read = ("global_batch_size", "micro_batch_size", "context_parallel_size", "optimizer_cpu_offload")
+    assert [job.get(name) for name in read] == [128, 4, 8, True]

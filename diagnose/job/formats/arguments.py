@@ -1,6 +1,6 @@
-"""Megatron-LM's arguments inside the YAML of programs that start it: FlagScale's groups, and the modules of AMD's Primus.
+"""Megatron-LM's arguments inside the YAML of programs that start it: FlagScale's groups, MindSpeed RL's, and the modules of AMD's Primus.
 
-Both hand each value on as the argument of its name, whatever group it stands in; what their own base files and forks add is not known.
+They hand each value on as the argument of its name, whatever group it stands in; what their own base files and forks add is not known.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from diagnose.job.formats import hydra, megatron_lm, torchtitan
 from diagnose.job.formats.reader import Reader, keys_of, world_size
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed
-from diagnose.job.text import JobText, Lines, leaves_of
+from diagnose.job.text import JobText, Lines, Tree, leaves_of
 from diagnose.knowledge.settings import flag_name
 
 NAME = "megatron-arguments"
@@ -31,6 +31,8 @@ def _read(text: JobText) -> Parsed | None:
     module = _module(tree.data)
     if module is not None:
         return _of_primus(text, *module)
+    if all(isinstance(tree.data.get(name), dict) for name in _ACTOR):
+        return _of_mindspeed_rl(text, tree)
     named = _training(tree.data)
     inner = text if named is None else text.beside(f"train/{named}.yaml")
     if inner is None or inner.yaml is None or not _is_flagscale(inner.yaml.data):
@@ -88,6 +90,33 @@ def _plain(text: str) -> object:
         return int(text)
     return {"null": None, "None": None, "true": True, "false": False, "True": True, "False": False}.get(text, text)
 
+
+# --- MindSpeed RL -----------------------------------------------------------------------------------------------------
+
+_ACTOR = ("megatron_training", "actor_config")
+
+
+def _of_mindspeed_rl(text: JobText, tree: Tree) -> Parsed:
+    """The actor's arguments over those of every role, over the model that they name (cli/train_grpo.py, config_cls/base_config.py)."""
+    over = [leaf for leaf in leaves_of(tree.data, tree.lines) if leaf.key.partition(".")[0] in _ACTOR]
+    below, said = _model_beside(next((leaf.value for leaf in over if leaf.key.endswith(".model")), None), text)
+    given = {leaf.key: leaf for leaf in map(_argument, [*below, *over]) if leaf.key != "model"}  # the actor's come last
+    devices = next((leaf for leaf in leaves_of(tree.data, tree.lines) if leaf.key == "rl_config.actor_resource.num_npus"), None)
+    ranks = [] if devices is None or not isinstance(devices.value, int) else [replace(devices, key="world_size")]
+    leaves = (*_without_denials(list(given.values()), text), *ranks)
+    return Parsed(format=NAME, leaves=leaves, notes=(*tree.notes, *said, _MINDSPEED), rules=tree.rules)
+
+
+def _model_beside(name: object, text: JobText) -> tuple[list[Leaf], list[str]]:
+    """The arguments in model/NAME.yaml under the name of the model."""
+    inner = text.beside(f"model/{name}.yaml")
+    held = None if inner is None or inner.yaml is None else inner.yaml.data.get(name)
+    if inner is None or inner.yaml is None or not isinstance(held, dict):
+        return [], [f"model/{name}.yaml, which {text.source} lies on, is not beside it: what it sets is not known"]
+    return [leaf.moved(inner.source) for leaf in leaves_of(held, inner.yaml.lines, below=(str(name),))], []
+
+
+_MINDSPEED = "MindSpeed's own Megatron-LM decides what this file leaves out"
 
 # --- Primus -----------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Any
 from diagnose.errors import JobFileError
 from diagnose.job.model import job_error
 from diagnose.job.text import JobText
+from diagnose.knowledge import strict_yaml
 from diagnose.knowledge.settings import ForeignJob
 
 
@@ -18,12 +19,27 @@ def refuse_foreign(text: JobText) -> None:
     try:
         tree = text.yaml or text.toml
     except JobFileError:  # no tree of keys: a reader knows the text otherwise, or says what is wrong with it
-        return
-    if tree is None:
-        return
-    found = next((one for one in text.table.foreign if any(_holds_all(tree.data, keys) for keys in one.keys)), None)
+        trees = list(_documents(text))
+    else:
+        trees = [] if tree is None else [tree.data]
+    found = next((one for data in trees for one in text.table.foreign if any(_holds_all(data, keys) for keys in one.keys)), None)
     if found is not None:
         raise refusal(text, found)
+
+
+def _documents(text: JobText) -> Iterator[Mapping[Any, object]]:
+    """The maps in a file of several YAML documents, as Kubernetes takes them; nothing of a file that is none."""
+    parts = re.split(r"^---[ \t]*(?:#.*)?$", text.text, flags=re.MULTILINE) if text.syntax == "yaml" else []
+    for part in parts[:_MOST_DOCUMENTS] if len(parts) > 1 else []:
+        try:
+            data = strict_yaml.load(part)
+        except (strict_yaml.YamlError, ValueError):
+            return
+        if isinstance(data, Mapping):
+            yield data
+
+
+_MOST_DOCUMENTS = 20
 
 
 def refusal(text: JobText, found: ForeignJob) -> JobFileError:

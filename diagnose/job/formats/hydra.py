@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from diagnose.job.command_line import Command, parsed_command
 from diagnose.job.formats.reader import Reader, world_size
 from diagnose.job.model import Leaf, Parsed
-from diagnose.job.text import JobText, is_override, leaves_of, override_word
+from diagnose.job.shell import Token
+from diagnose.job.text import JobText, is_override, is_override_line, leaves_of, override_word
 
 NAME = "rl"
 
@@ -88,12 +89,12 @@ def read(text: JobText, format_: str, translated: Callable[[Sequence[Leaf]], Ite
     command = text.command
     if command is not None:
         named = _named(command)
-        given = [token for token in command.arguments if is_override(token.text)]
+        given = [token for token in command.arguments if is_override(token.text) or (of_program and _whole_key(token))]
         base, said = _followed(named, text)
         if not of_program and not any(map(_ours, base)) and not any(_KNOWN.match(token.text.lstrip("+~")) for token in given):
             return None
         leaves = [override_word(token, text.source) for token in given]
-        hidden = any(token.unresolved and not is_override(token.text) and not token.text.startswith("-") for token in command.arguments)
+        hidden = any(token.unresolved and token not in given and not token.text.startswith("-") for token in command.arguments)
         notes = ["an argument that is not known may hold more overrides"] if hidden else []
         return parsed_command(
             command,
@@ -182,6 +183,11 @@ def _laid(base: Sequence[Leaf], over: Sequence[Leaf]) -> list[Leaf]:
 
 
 _MORE = ("the configuration that the overrides lie on decides what they leave out",)
+
+
+def _whole_key(token: Token) -> bool:
+    """Whether a word is an override of a key that stands in no section, which of another program would be anything."""
+    return "=" in token.text and is_override_line(token.text)
 
 
 def _ours(leaf: Leaf) -> bool:

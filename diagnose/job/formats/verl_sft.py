@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -16,6 +16,15 @@ from diagnose.job.text import JobText
 NAME = "verl-sft"
 
 _PROGRAM = re.compile(r"verl[./]trainer[./](?P<older>fsdp_)?sft_trainer(_ray)?(\.py)?")
+_NAMES: Mapping[str, str] = {
+    "data.train_batch_size": "global_batch_size",
+    "model.path": "model_name",
+    "model.partial_pretrain": "model_name",
+}
+_OLDER: Mapping[str, str] = {  # keys of fsdp_sft_trainer.py, until 2025, under those that took their place
+    "ulysses_sequence_parallel_size": "engine.ulysses_sequence_parallel_size",
+    "model.fsdp_config.cpu_offload": "engine.optimizer_offload",
+}
 _BATCH, _DYNAMIC, _RESHARD = "data.micro_batch_size_per_gpu", "data.use_dynamic_bsz", "engine.reshard_after_forward"
 
 
@@ -38,7 +47,7 @@ def _translated(leaves: Sequence[Leaf], *, counts_tokens: bool) -> Iterable[Leaf
     alone = "engine.fsdp_size" in by_key and by_key["engine.fsdp_size"].value == 1  # each rank holds all parameters
     unread = ({_BATCH} if dynamic is True else set()) | ({_RESHARD} if alone else set())
     for leaf in by_key.values():  # of a key that stands twice the last counts
-        key = "model_name" if leaf.shown in ("model.path", "model.partial_pretrain") else leaf.shown
+        key = _NAMES.get(leaf.shown) or _OLDER.get(leaf.shown, leaf.shown)
         yield replace(leaf, key=key, value=None if leaf.shown in unread else leaf.value, forced=False, known=True)
     if _RESHARD not in by_key or alone:
         split = "no_shard" if alone else "optim_grads_params"
