@@ -25,6 +25,7 @@ _NOT_A_JOB = "Give the command that starts the training with its flags, or a fil
 class Command(Struct, frozen=True, kw_only=True):
     """`around`: what launcher and environment tell. `notes` come before what is said of the arguments, `conditional` after it.
     `part`: the flags are not all that the training is given. `variables`: what the command sees of the environment that the script sets.
+    `files`: those that the script writes itself, by the name it calls them.
     """
 
     words: tuple[Token, ...]
@@ -37,6 +38,7 @@ class Command(Struct, frozen=True, kw_only=True):
     part: bool = False
     variables: Mapping[str, Token] = field(default_factory=dict)
     defaults: tuple[ScriptDefault, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 def flag_file(text: str, source: str) -> Command:
@@ -74,6 +76,7 @@ def training_command(text: str, source: str, table: JobSettings, path: Path | No
         is_script=True,
         part=run.tokens[place].text.endswith(".sh") or bool(_VERB.fullmatch(_verb(run.tokens, place))),
         variables=run.environment,
+        files=script.files,
     )
 
 

@@ -91,6 +91,7 @@ class Script(Struct, frozen=True, kw_only=True):
     variables: Mapping[str, tuple[Token, ...]]
     notes: tuple[str, ...]
     defaults: tuple[ScriptDefault, ...]
+    files: Mapping[str, str] = {}  # that it writes itself, by the name it calls them, where all of them is known
 
 
 def read_script(text: str, *, path: Path | None = None) -> Script:
@@ -104,7 +105,8 @@ def read_script(text: str, *, path: Path | None = None) -> Script:
         if "[" not in name
     }
     notes, defaults = tuple(dict.fromkeys(reader.scope.notes)), tuple(dict.fromkeys(reader.scope.defaults))
-    return Script(runs=tuple(reader.runs), variables=variables, notes=notes, defaults=defaults)
+    files = {name: text for name, value in reader.files.items() if (text := known(value)) is not None}
+    return Script(runs=tuple(reader.runs), variables=variables, notes=notes, defaults=defaults, files=files)
 
 
 @dataclass(eq=False)

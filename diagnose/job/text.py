@@ -310,8 +310,11 @@ class JobText(Struct, frozen=True, kw_only=True, dict=True):
     def beside(self, name: str) -> JobText | None:
         """The file that this one calls `name`, under the path it is found by.
 
-        None where there is none, or it is not known where this one lies.
+        None where there is none, or it is not known where this one lies. What a script writes itself lies in it.
         """
+        written = self.command.files.get(name) if self.syntax == "shell" and self.command is not None else None
+        if written is not None:
+            return replace(self, text=written, source=f"{name.rpartition('/')[2]}, which {self.source} writes", choice=None)
         found = None if self.folder is None or not name else named(name, self.folder)
         return self._opened(found)
 

@@ -165,3 +165,18 @@ def test_keys_outside_of_sections_of_verls_older_supervised_trainer_are_read() -
     )
     read = ("global_batch_size", "micro_batch_size", "context_parallel_size", "optimizer_cpu_offload")
     assert [job.get(name) for name in read] == [128, 4, 8, True]
+
+
+def test_a_configuration_of_deepspeed_that_the_script_writes_itself_is_read() -> None:
+    """bigscience-workshop/bigscience experiments/gpt2-hf-ds/hf_ds_gpt2_base_n16.slurm."""
+    script = (
+        'config_json="./ds.json"\nSTAGE=3\ncat <<EOT > $config_json\n{\n  "zero_optimization": {"stage": $STAGE, "overlap_comm": true,\n'
+        '    "offload_optimizer": {"device": "cpu"}},\n  "gradient_accumulation_steps": "auto"\n}\nEOT\n'
+        'CMD="run_clm.py --model_name_or_path x --per_device_train_batch_size 4 --deepspeed $config_json"\n'
+        "srun bash -c 'torchrun --nproc_per_node 4 $CMD'\n"
+    )
+    job = parse_job(script)
+    read = ("data_parallel_sharding_strategy", "optimizer_cpu_offload", "overlap_grad_reduce", "micro_batch_size")
+    assert [job.get(name) for name in read] == ["optim_grads_params", True, True, 4]
+    assert job.settings["overlap_grad_reduce"].place == "line 2 of ds.json, which job file writes"
+    assert parse_job(script.replace("STAGE=3", "read STAGE")).get("overlap_grad_reduce") is None
