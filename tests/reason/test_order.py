@@ -65,6 +65,19 @@ def test_an_update_that_is_fused_already_is_told_from_loops_and_foreach(kernels:
     assert ("CMP-17" not in first_fixes("compute-optimizer-heavy", None, **update)) is fused
 
 
+@for_each("optimizer, first", ("muon", "CMP-16"), ("adam", "CMP-17"))
+def test_an_update_of_matrix_products_is_to_be_shared_out_matrix_by_matrix(optimizer: str, first: str) -> None:
+    on = job(
+        {
+            "optimizer.optimizer": optimizer,
+            "ddp.use_distributed_optimizer": False,
+            "optimizer.use_distributed_optimizer": False,
+            "world_size": 64,
+        }
+    )
+    assert first_fixes("compute-optimizer-heavy", on, optimizer_busy_ns=60_000_000, unfused_update_share=0.0)[0] == first
+
+
 @for_each("batches, long_steps, first", (None, 2, "HOST-03"), (None, None, "HOST-11"), (3_000_000, 2, "HOST-03"), (9_000_000, 2, "HOST-10"))
 def test_long_stalls_where_batches_are_fetched_are_the_loader_s_first(batches: int | None, long_steps: int | None, first: str) -> None:
     pauses: dict[str, FactValue] = {**HOST, "host_gap_excess_ns": 10_000_000, "batch_pauses_ns": batches, "long_steps_n": long_steps}

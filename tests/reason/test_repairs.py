@@ -438,6 +438,8 @@ def test_jobs_of_deepspeed_and_of_the_hugging_face_trainer_get_changes_in_their_
     assert keys[deepspeed]["CPY-02"] == offloaded, "DeepSpeed reads a ratio under stage 3 alone"
     third = FixReader(context=make_context(H100, parse_job(deepspeed.replace('"stage": 2', '"stage": 3')), BOOK))
     assert third.fix(BOOK.fixes["CPY-02"]).changes[0].key == "zero_optimization.offload_optimizer.ratio"
+    gathered = {change.key: change.to for change in third.fix(BOOK.fixes["COM-11"]).changes}
+    assert gathered == {"zero_optimization.overlap_comm": "true"}, "without it stage 3 gathers on the stream that computes"
     second = FixReader(context=make_context(H100, parse_job(deepspeed), BOOK))
     assert [fix.id for fix in second.read(["COM-11"])] == [], "a fix without a change in the job's own keys is none"
     assert [fix.id for fix in third.read(["COM-11"])] == ["COM-11"]
