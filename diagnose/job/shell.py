@@ -105,7 +105,7 @@ def read_script(text: str, *, path: Path | None = None) -> Script:
         if "[" not in name
     }
     notes, defaults = tuple(dict.fromkeys(reader.scope.notes)), tuple(dict.fromkeys(reader.scope.defaults))
-    files = {name: text for name, value in reader.files.items() if (text := known(value)) is not None}
+    files = {name: whole for name, value in reader.files.items() if (whole := known(value)) is not None}
     return Script(runs=tuple(reader.runs), variables=variables, notes=notes, defaults=defaults, files=files)
 
 
