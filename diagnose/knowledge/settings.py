@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import Literal
 
@@ -26,6 +26,21 @@ DTYPES: Mapping[str, pl.DataType] = {
 }
 
 
+class Calls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How one program calls the keys of the framework that it hands them to; the fields are explained at the top of job_formats.yaml."""
+
+    of: str
+    keys: dict[str, str] = {}
+    own: dict[str, tuple[str, ...]] = {}
+    sections: dict[str, str] = {}
+
+    def name(self, key: str) -> str | None:
+        """The program's own key; None where it has none."""
+        section, _, last = key.rpartition(".")
+        group = next((group for group, names in self.own.items() if key in names), self.sections.get(section))
+        return self.keys.get(key) or (None if group is None else f"{group}.{last}")
+
+
 class JobFormat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One format of job files; the fields are explained at the top of the YAML file."""
 
@@ -37,11 +52,20 @@ class JobFormat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sure: bool = False
     whole: bool = False
     asserts: bool = True
+    takes: tuple[str, ...] = ()
+    calls: tuple[Calls, ...] = ()
 
     @property
     def framework(self) -> str:
         """The format whose keys fixes are written in."""
         return self.frameworks[0]
+
+    def called(self, key: str, held: Collection[str]) -> str | None:
+        """A key of its framework as the program calls it whose keys the file holds; None where that has no such key."""
+        if self.takes and key not in self.takes:
+            return None
+        own = next((one for one in self.calls if any(other.startswith(one.of) for other in held)), None)
+        return key if own is None else own.name(key)
 
 
 class ForeignJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -145,9 +145,10 @@ class FixReader(Struct, frozen=True, kw_only=True):
         does not give, nor a variable that goes with settings of a framework which is not known to be there, and without a job file
         nothing whose condition only that would decide, where something else of the fix is certain.
         """
-        here = {one.framework for one in spec.changes} & set(self.context.frameworks)
+        changes = taken_changes(spec, self.context)
+        here = {one.framework for one in changes} & set(self.context.frameworks)
         beside = set(BESIDE_FRAMEWORKS) - ({GENERAL} if here else set())
-        wanted = [one for one in spec.changes if one.framework in here | beside and self.is_wanted(one, framework_known=bool(here))]
+        wanted = [one for one in changes if one.framework in here | beside and self.is_wanted(one, framework_known=bool(here))]
         if self.context.job is not None:
             return wanted
         certain = [one for one in wanted if one.only is None or self.context.holds(one.only) is True]
@@ -288,6 +289,19 @@ class FixReader(Struct, frozen=True, kw_only=True):
         )
 
 
+def taken_changes(spec: FixSpec, context: Context) -> list[ChangeSpec]:
+    """The changes of a fix without those in keys of the job's framework that the program which reads the job file does not take."""
+    if context.job is None:
+        return list(spec.changes)
+    format_, held = context.job.table.formats[context.job.format], _held_keys(context.job)
+    return [one for one in spec.changes if one.framework != format_.framework or format_.called(one.key, held) is not None]
+
+
+def _held_keys(job: Job) -> list[str]:
+    """The keys that the job file holds."""
+    return [one.key for one in job.settings.values() if one.source == "read"]
+
+
 def as_held(spec: ChangeSpec, job: Job) -> ChangeSpec:
     """The change under the key that the job file has for its setting: in the same words, or left out where it is a bare switch.
 
@@ -295,6 +309,10 @@ def as_held(spec: ChangeSpec, job: Job) -> ChangeSpec:
     that saves its whole configuration has every key of the setting in the file.
     """
     held, own = job.settings.get(spec.setting or ""), job.table.formats[job.format].framework
+    if job.table.formats[job.format].calls and spec.framework == own:
+        called = job.table.formats[job.format].called(spec.key, _held_keys(job)) or spec.key
+        there = held is not None and held.source == "read" and held.key.rpartition(".")[2] == called.rpartition(".")[2]
+        return structs.replace(spec, key=held.key if held is not None and there else called)
     if held is None or held.source != "read" or spec.op != "set" or spec.framework != own or job.table.formats[own].whole:
         return spec
     known = job.table.specs[held.name]

@@ -30,7 +30,7 @@ from diagnose.knowledge.rulebook import Rulebook
 from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name, foreign
 from diagnose.reason.checks import check
 from diagnose.reason.context import Context, make_context
-from diagnose.reason.findings import FixReader, as_held
+from diagnose.reason.findings import FixReader, as_held, taken_changes
 from diagnose.reason.findings import shown as setting_shown
 
 _NONE: frozenset[type] = frozenset()
@@ -58,10 +58,12 @@ def plan(spec: FixSpec, context: Context, framework: str) -> Plan:
     """The changes of `spec` for one framework, with the environment's."""
     edits: list[Edit] = []
     left: list[LeftToYou] = []
-    own = any(change.framework == framework for change in spec.changes)
-    for change in spec.changes:
+    changes = taken_changes(spec, context)
+    own = any(change.framework in context.frameworks for change in changes)
+    for change in changes:
         elsewhere = change.framework in context.rulebook.job.frameworks and change.framework != framework
-        if elsewhere or (own and change.framework == GENERAL):
+        beside = elsewhere and framework in context.frameworks and change.framework in context.frameworks and bool(_takes(context))
+        if (elsewhere and not beside) or (own and change.framework == GENERAL):
             continue
         wanted = True if change.only is None else context.holds(change.only)
         if wanted is False:
@@ -69,12 +71,19 @@ def plan(spec: FixSpec, context: Context, framework: str) -> Plan:
         names = [] if wanted else context.missing(context.rulebook.expression(change.only or ""))
         missing = ", ".join(name.removeprefix("job_") for name in names)
         held = change if context.job is None else as_held(change, context.job)
-        made = _edit(held, context) if wanted else f"whether it is wanted is not known: {missing} is not given"
+        if beside:
+            made: Edit | str = f"it stands in the file of {context.rulebook.job.formats[change.framework].title}"
+        else:
+            made = _edit(held, context) if wanted else f"whether it is wanted is not known: {missing} is not given"
         if isinstance(made, Edit):
             edits.append(made)
         else:
             left.append(LeftToYou(fix=spec.id, framework=change.framework, key=change.key, to=change.to, why=made))
     return Plan(edits=tuple(edits), left=tuple(left))
+
+
+def _takes(context: Context) -> tuple[str, ...]:
+    return () if context.job is None else context.job.table.formats[context.job.format].takes
 
 
 def _edit(change: ChangeSpec, context: Context) -> Edit | str:
@@ -368,6 +377,8 @@ class Patcher(Struct, frozen=True, kw_only=True):
             return at_launch(state.edits, job, framework)
         if framework_of(job.format, self.book.job) not in (megatron_bridge.NAME, megatron_lm.NAME):
             return ()  # another framework's words are of no use to it
+        if self.book.job.formats[job.format].calls:
+            return ()  # nor to a program that has its own words for one's settings
         return at_launch([edit for spec in state.specs for edit in plan(spec, self._context(job), framework).edits], job, framework)
 
     def _apply(self, state: _State, wanted: Wanted) -> _State:

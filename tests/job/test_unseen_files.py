@@ -8,6 +8,7 @@ import pytest
 from diagnose.document.diagnosis import Tool
 from diagnose.errors import JobFileError
 from diagnose.reason.checks import check
+from diagnose.reason.patch import Patcher, Wanted
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK
 from tests.builders.jobs import parse_job, read_job
@@ -180,3 +181,51 @@ def test_a_configuration_of_deepspeed_that_the_script_writes_itself_is_read() ->
     assert [job.get(name) for name in read] == ["optim_grads_params", True, True, 4]
     assert job.settings["overlap_grad_reduce"].place == "line 2 of ds.json, which job file writes"
     assert parse_job(script.replace("STAGE=3", "read STAGE")).get("overlap_grad_reduce") is None
+
+
+def _told(text: str, name: str, fix: str) -> tuple[str, list[str], list[str]]:
+    """The patched text, what is to be given at launch, and the keys that are left to a person."""
+    done = Patcher(book=BOOK, tool=TOOL).patch(text, name, [Wanted(fixes=(fix,), finding="x")])
+    report = done.report
+    return done.text, [*report.bridge_overrides, *report.megatron_flags], [one.key for one in report.left_to_you]
+
+
+@for_each("workers, written", ("0", False), ("null", False), ("4", True))
+def test_workers_that_stay_are_asked_of_a_loader_that_has_workers(workers: str, written: bool) -> None:
+    """yangjianxin1/Firefly train_args/sft/qlora/qwen2-7b-sft-qlora.json: torch.utils.data.DataLoader raises without one, the default."""
+    text = f'{{"per_device_train_batch_size": 1, "output_dir": "x", "dataloader_num_workers": {workers}}}\n'
+    assert ("persistent_workers" in _told(text, "sft.json", "HOST-10")[0]) is written
+
+
+def test_the_deepspeed_fork_is_told_no_flag_that_it_does_not_have() -> None:
+    """bigscience-workshop/bigscience train/tr13-mtf/…: --overlap-grad-reduce ends in argparse's "unrecognized arguments"."""
+    job = f"deepspeed pretrain_gpt.py {FLAGS} --seq-length 2048 --deepspeed --deepspeed_config ds.json\n"
+    assert _told(job, "run.sh", "COM-10")[1:] == ([], ["zero_optimization.overlap_comm", "zero_optimization.contiguous_gradients"])
+    assert _told(job, "run.sh", "MEM-12")[1] == _told(job.replace("--deepspeed ", ""), "run.sh", "MEM-12")[1]
+    known = {change.key for fix in BOOK.fixes.values() for change in fix.changes}
+    assert set(BOOK.job.formats["megatron-deepspeed"].takes) <= known
+
+
+VERL = (
+    "python3 -m verl.trainer.main_ppo --config-name=ppo_megatron_trainer actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 "
+    "actor_rollout_ref.actor.megatron.expert_model_parallel_size=8 +actor_rollout_ref.actor.megatron.override_transformer_config.moe_permute_fusion=False "
+    "+actor_rollout_ref.actor.megatron.override_transformer_config.moe_enable_deepep=True\n"
+)
+OF_VERL, OF_NEMO_RL = "actor_rollout_ref.actor.megatron.", "policy.megatron_cfg."
+NEMO_RL = "python run_grpo.py policy.megatron_cfg.enabled=true policy.megatron_cfg.expert_model_parallel_size=8\n"
+
+
+@for_each(
+    "text, fix, told",
+    (VERL, "CMP-02", [f"++{OF_VERL}override_transformer_config.moe_router_fusion=true"]),
+    (VERL, "CMP-03", [f"{OF_VERL}override_transformer_config.moe_permute_fusion=true"]),  # it stands there already
+    (VERL, "COM-10", [f"++{OF_VERL}override_ddp_config.overlap_grad_reduce=true"]),
+    (VERL, "MEM-04", [f"++{OF_VERL}use_distributed_optimizer=true"]),
+    (NEMO_RL, "CMP-02", [f"++{OF_NEMO_RL}model_overrides.moe_router_fusion=true"]),
+    (NEMO_RL, "COM-10", [f"++{OF_NEMO_RL}distributed_data_parallel_config.overlap_grad_reduce=true"]),
+    (NEMO, "COM-10", ["++model.optim.overlap_grad_sync=true"]),
+    (NEMO.replace("context_parallel_size=2", "context_parallel_size=1"), "COM-10", ["++model.optim.overlap_grad_sync=true"]),
+)
+def test_a_program_that_hands_settings_to_megatron_is_told_them_in_its_own_keys(text: str, fix: str, told: list[str]) -> None:
+    """montehoover/verl and NVIDIA-NeMo/Run: `ddp.overlap_grad_reduce=true` is no key of verl's or NeMo's, and Hydra refuses it."""
+    assert _told(text, "run.sh", fix)[1] == told
