@@ -104,6 +104,14 @@ def slow_in_turn(members: Sequence[Member]) -> tuple[int, Member | None]:
     return round(total / max(1, len(common))), whose
 
 
+def has_most(member: Member, others: Sequence[Member], cause: LateCause, buckets: Buckets) -> bool:
+    """Whether a member has more work of a cause than each of the others in every step that all have."""
+    own = [bucket for bucket, spec in buckets.items() if spec.late_cause == cause]
+    table = [{step.index: sum(step.compute.get(bucket, 0) for bucket in own) for step in one.device.split} for one in (member, *others)]
+    common = set.intersection(*(set(steps) for steps in table))
+    return all(table[0][index] > max(steps[index] for steps in table[1:]) for index in common)
+
+
 def uneven(members: Sequence[Member], buckets: Buckets) -> tuple[LateCause, str, int]:
     """What the members' work differs in most, another one having most in each step.
 

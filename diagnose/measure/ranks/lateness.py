@@ -10,10 +10,10 @@ import polars as pl
 from msgspec import Struct, structs
 
 from diagnose.document.ranks import Late, LateCause, Pattern
-from diagnose.measure.device import step_median
+from diagnose.measure.device import step_mean
 from diagnose.measure.ranks.arrivals import Arrivals, arrivals_of, waited_for_alone
 from diagnose.measure.ranks.background import Background
-from diagnose.measure.ranks.causes import EXPLAINS, cause_of, launch_ratio, more_work, slow_cpus, slow_in_turn, uneven
+from diagnose.measure.ranks.causes import EXPLAINS, cause_of, has_most, launch_ratio, more_work, slow_cpus, slow_in_turn, uneven
 from diagnose.measure.ranks.members import Member
 from diagnose.measure.ranks.transfers import Transfers, stalling
 from diagnose.model.statistics import integer_median
@@ -139,7 +139,7 @@ def _behind(
 
 
 def _held_up(group: Sequence[Transfers], members: Sequence[Member]) -> dict[int, int]:
-    """By member: how long waiting in a set's exchanges may have held its compute up, ns per step.
+    """By member: how long waiting in a set's exchanges may have held its compute up, ns per step (mean, as the waiting is).
 
     That is all transport less what surely other kinds did, and less the transfer that it was stalled on here. Waiting beside compute costs
     nothing: a reduction of gradients that overlaps backward, or an exchange beside another micro-batch, waits there for the late rank, too.
@@ -149,9 +149,9 @@ def _held_up(group: Sequence[Transfers], members: Sequence[Member]) -> dict[int,
     for member in members:
         rows = [row for row in member.device.listed.blocking if row["role"] == "transport" and row["kind"] not in kinds]
         moved = sum(moving.get((member.place, step.index or 0), 0) for step in member.steps)
-        inferred = step_median(member.device.budget.per_step["blocking_inferred_ns"])  # of which kind, that may be wrong
-        others = max(0, sum(row["blocking_ns"] for row in rows) - inferred)
-        held[member.place] = max(0, member.median.blocking_transport_ns - others - moved // len(member.steps))
+        blocked, inferred = (step_mean(member.device.budget.per_step[name]) for name in ("blocking_transport_ns", "blocking_inferred_ns"))
+        others = max(0, sum(row["blocking_ns"] for row in rows) - inferred)  # of which kind, that may be wrong
+        held[member.place] = max(0, blocked - others - moved // len(member.steps))
     return held
 
 
@@ -211,7 +211,8 @@ def _late(blame: _Blame, arrivals: Arrivals, known: Background) -> Iterator[Late
 def _same_in_turn(blame: _Blame, named: Late, total: int, known: Background) -> Late | None:
     """The entry of all ranks in place of the straggler's, where the others take turns by the same uneven work, and that costs more.
 
-    Then it has most of that work by chance: even work is one cure for all of the waiting. None where it stands out.
+    Then it has most of that work by chance: even work is one cure for all of the waiting. None where it stands out, unless it has
+    most in some steps alone, and there another has as much: then hardly anything is won where it has less.
     """
     others = [one for one in blame.members if one.rank.rank != named.rank]
     if named.cause not in EVENED or named.alike:
@@ -219,7 +220,10 @@ def _same_in_turn(blame: _Blame, named: Late, total: int, known: Background) -> 
     beside = next(_in_turn(blame, others, total - named.wait_ns, known, shown=True), None)
     if beside is None or (beside.cause, beside.bucket) != (named.cause, named.bucket) or beside.wait_ns <= named.wait_ns:
         return None
-    return next(_in_turn(blame, blame.members, total, known, shown=True), None)
+    culprit = next(one for one in blame.members if one.rank.rank == named.rank)
+    alone = named.wait_ns >= WORTH * median_low([member.median.window_ns for member in blame.members])
+    alone |= has_most(culprit, others, named.cause, known.buckets)
+    return next(_in_turn(blame, blame.members, total, known, shown=True, of=None if alone else named), None)
 
 
 def _second(blame: _Blame, first: Late, rest: int, known: Background) -> int | None:
@@ -358,15 +362,19 @@ def _slow_stages(known: Background) -> list[Late]:
     ]
 
 
-def _in_turn(blame: _Blame, members: Sequence[Member], total: int, known: Background, *, shown: bool = False) -> Iterator[Late]:
+def _in_turn(
+    blame: _Blame, members: Sequence[Member], total: int, known: Background, *, shown: bool = False, of: Late | None = None
+) -> Iterator[Late]:
     """The entry for a set of ranks of which another is late each time, and costs the others `total`; none where that is little.
 
-    `members`: those among which work may fall unevenly; with `shown` there is no entry unless it does. Evened out, the step is as long as
+    `members`: those among which work may fall unevenly; with `shown` there is no entry unless it does, or unless `of`, the entry of one of
+    them, has told what. Evened out, the step is as long as
     the mean of what all do themselves, so no more than the mean of what waiting holds them up is won; and of what the others wait for the
     longest its own share of the evened work is none of it. The mean is over the longest too, which holds its share already.
     """
     held = int(fmean(blame.held.values()))
-    evened = min(held, total * (len(members) - 1) // len(members))
+    waited = total if of is None else max(total, sum(map(Counter.total, map(Counter, blame.of_steps.values()))) // len(members[0].steps))
+    evened = min(held, waited * (len(members) - 1) // len(members))
     total = min(total, held)
     if total < WORTH_ROTATING * median_low([member.median.window_ns for member in blame.members]):
         return
@@ -379,6 +387,8 @@ def _in_turn(blame: _Blame, members: Sequence[Member], total: int, known: Backgr
         found = ("slow_gpu", None, slow)
     else:
         found = ("expert_work", EXPERT_GEMM, lost) if by_layer else uneven(members, known.buckets)
+    if of is not None and found[2] < EXPLAINS * total:
+        found = (of.cause, of.bucket, max(total, of.longer_ns or 0))
     cause, bucket, longer = found
     told = longer >= EXPLAINS * total
     if shown and not told:

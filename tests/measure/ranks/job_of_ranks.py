@@ -40,6 +40,7 @@ class Did:
     started: int | None = 0
     step_ns: int = 1_000_000
     blocked_ns: int = 1_000_000
+    blocked_in: Sequence[int] = ()  # likewise of each step; without it they all have blocked_ns
     compute_ns: int = 500_000
     starved_ns: int = 0
     steps: int = 1
@@ -79,7 +80,14 @@ def _member(place: int, did: Did) -> Member:
         device=cast(
             "Any",
             _Device(
-                budget=SimpleNamespace(per_step=pl.DataFrame({"blocking_inferred_ns": [0] * did.steps})),
+                budget=SimpleNamespace(
+                    per_step=pl.DataFrame(
+                        {
+                            "blocking_inferred_ns": [0] * did.steps,
+                            "blocking_transport_ns": list(did.blocked_in) or [did.blocked_ns] * did.steps,
+                        }
+                    )
+                ),
                 exchanges=_exchanges(did),
                 device=0,
                 usage=SimpleNamespace(names=pl.DataFrame(schema={"bucket": pl.String, "role": pl.String, "work_ns": pl.Int64})),

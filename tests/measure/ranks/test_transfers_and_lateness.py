@@ -13,6 +13,7 @@ from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.measure.ranks.arrivals import arrivals_of, waited_for_alone
 from diagnose.measure.ranks.background import Background
+from diagnose.measure.ranks.causes import has_most
 from diagnose.measure.ranks.compare import chosen_member, problems, whole_transfers
 from diagnose.measure.ranks.groups import experts, followed_shares, like_groups, slow_devices
 from diagnose.measure.ranks.lateness import in_most_steps, late
@@ -709,6 +710,26 @@ def test_a_rank_that_has_most_work_in_most_steps_takes_turns_where_what_the_othe
     won = [3_800_000 * (max(first, 1) - (first + 1) / 4) for first in (1.04, 1.04, 1.04, 1.04, 0.2, 0.2)]
     assert found.saves_ns == pytest.approx(sum(won) / 6, rel=0.001)
     assert {one.rank for one in judged(in_turn([1, 2, 3, 1, 2], first=[1.04] * 5))} == {None, 0}  # it has most in all steps
+
+
+def test_waiting_in_fewer_than_half_of_the_steps_counts_with_the_mean_of_all() -> None:
+    """In five of nine steps nobody waits, so that the median step tells nothing of what the others cost."""
+    turns = [0, 1, 2, 3, -1, -1, -1, -1, -1]
+    did = [
+        replace(one, blocked_ns=0, blocked_in=[3_800_000 if turn not in (-1, rank) else 0 for turn in turns])
+        for rank, one in enumerate(in_turn(turns))
+    ]
+    (found,) = judged([replace(one, step_ns=20_000_000) for one in did])
+    assert (found.rank, found.cause) == (None, "vision_work")
+    assert found.wait_ns == pytest.approx(3_800_000 * 3 / 9, rel=0.01), "each waits for three of the others"
+
+
+def test_who_has_most_in_every_step_is_told_from_who_has_in_some() -> None:
+    """Where rank 0 has most in two steps alone, beside another that has as much, less for it wins nothing."""
+    every = members(in_turn([1, 2, 3, 1], first=[1.0, 1.0, 0.0, 0.0]))
+    assert not has_most(every[0], every[1:], "vision_work", load_buckets())
+    every = members(in_turn([1, 2, 3, 1], first=[1.04] * 4))
+    assert has_most(every[0], every[1:], "vision_work", load_buckets())
 
 
 def test_gpus_that_are_slow_in_turn_have_no_uneven_work() -> None:
