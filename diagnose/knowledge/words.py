@@ -9,7 +9,7 @@ lists terms, divided by blanks, that must all hold:
     quant*           a word that begins so
     group..gemm      the first somewhere before the second
     -kv|@rotary      none of these
-    =@carrier|main   there is nothing but these
+    =@carrier|main   there is nothing but these, and words of the set `manner`, which say how, not what
 
 A word also stands for its plural, and for itself with a number or a dimension behind it (`expert`: `experts`, `expert2`; `rope`: `rope2d`).
 A letter with a number is a word of its own: `q4` is a format of four bits, no query.
@@ -171,6 +171,8 @@ def _line(entry: int, line: str, choices: _Choices) -> _Line:
     for term in terms:
         wanted, plain = not term.startswith("-"), term.removeprefix("-")
         parts = [choices.words(part) for part in plain.removeprefix("=").split("..")]
+        if plain.startswith("="):
+            parts = [parts[0] | choices.manner]
         if plain.startswith("=") or len(parts) > 1:
             shapes.append((wanted, _only(parts[0]) if plain.startswith("=") else _in_order(parts)))
             ordered += [parts[0]] if wanted else []
@@ -199,6 +201,11 @@ class _Choices:
     def __init__(self, sets: Sets) -> None:
         self._sets = sets
         self._known: dict[str, frozenset[str]] = {}
+
+    @property
+    def manner(self) -> frozenset[str]:
+        """The words that say how something is done; none where no set holds them."""
+        return self.words("@manner") if "manner" in self._sets else frozenset()
 
     def words(self, choice: str) -> frozenset[str]:
         """All words of a choice. Raises WrongLineError."""

@@ -20,7 +20,9 @@ _QUALIFIED = re.compile(r"(?:N|K|V|L|St|S[absiod])*")
 LONGEST = 1500  # characters of template arguments that are read
 MOST = 12  # identifiers of a mangled symbol's template arguments among which they are looked for
 READ = 2  # of the identifiers among a carrier's template arguments: what it carries, and what that carries
-_MODULE = r"^kernel_cutlass_[a-z0-9_]*?kernel[a-z0-9_]*?_([a-z0-9_]+)[A-Z]"  # where CuTe's class lies, glued to the kernel's own name
+_MODULE = r"^kernel_cutlass_[a-z0-9_]*?kernel[a-z0-9_]*?_([a-z0-9_-]+)[A-Z]"  # where CuTe's class lies, glued to the kernel's own name
+# What is read of the parts of its path, which CuTe joins without a sign between them.
+_GLUED = "(attention|attn|gemm|quantization|quantize|layernorm|rmsnorm)"
 # What CuTe and compilers add to a name: the types of its arguments, the number of a clone.
 _COMPILED = r"_object_at_.*|_[Tt]ensor(?:ptr|o[^p]|gmem|000).*|\[clone.*"
 _GUARD = r"^(?:typename )?std::enable_if<.*?>::type "  # what a template's condition leaves before the function's name
@@ -147,8 +149,15 @@ def _spaced(text: pl.Expr) -> pl.Expr:
         .str.replace_all(r" permute *[0-3]{3,4} ", " transpose ")  # an order of axes moves no tokens
         .str.replace_all(r" (?:v?[0-9]+) ", " ")
         .str.replace_all(r" cp  async ", " async ")  # an instruction, no context that is divided
+        .str.replace_all(
+            r"(gemm|gemv|matmul|mma|mm|tile|block|cast|quant|scaled?|transpose|attn|conv)[0-9]+(?:x[0-9]+)+ ", "${1} "
+        )  # a tile's sizes
+        .str.replace_all(
+            r" (mxfp8|mxfp4|nvfp4|fp8|fp4|b?f16|fp16|e4m3|e5m2|e2m1|int8|int4)x(?:2|4|8|16) ", " ${1} "
+        )  # elements taken at once
         .str.replace_all(r"([a-z])[0-9]{3,} ", "${1} ")
         .str.replace_all(r" d  ([a-z]{1,2}) ", " d${1} ")
+        .str.replace_all(r"([a-z]{3,})([2348]bit) ", "${1} ${2} ")
         .str.replace_all(r" +", " ")
     )
 
@@ -164,7 +173,7 @@ def words_of(names: pl.Series, taxonomy: Taxonomy) -> pl.Series:
         "name",
         head.str.extract(r"([^\s:]*)\s*$")
         .str.replace(_COMPILED, "")
-        .str.replace(r"^kernel_cutlass_(?:kernel_[a-z0-9_]*([A-Z][A-Za-z0-9]*)$)?", "${1}")
+        .str.replace(r"^kernel_cutlass_(?:_?kernel_[a-z0-9_-]*([A-Z][A-Za-z0-9_]*)$)?", "${1}")
         .alias("function"),
         pl.lit(None, dtype=pl.String).alias("template"),
         head.str.extract(r"([^\s]*)::[^:]*$").str.replace_all("::", " ").alias("owner"),
@@ -213,7 +222,7 @@ def namespaces_of(names: pl.Series) -> pl.Series:
         pl.when(pl.col("spaces").is_not_null())
         .then("spaces")
         .when(pl.col("name").str.starts_with("kernel_cutlass_"))
-        .then(pl.col("name").str.extract(_MODULE))
+        .then(pl.col("name").str.extract(_MODULE).str.replace_all(_GLUED, " ${1} "))
         .otherwise(pl.col("name").str.extract(r"^([^<(]*)").str.extract(r"^(.*)::"))
     )
     return pl.DataFrame({"name": names, "spaces": spaces}).select(_spaced(path.fill_null("")).alias("words"))["words"]
