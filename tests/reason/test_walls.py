@@ -262,6 +262,12 @@ LOADER = {
         "Rank 2 is the straggler because its CPU is slow all over",
     ),
     ({"launch_starved_ns": 20_000_000, "host_gap_excess_ns": 12_000_000}, "host-long-gaps", "A few long CPU stalls between launches"),
+    (
+        {"unfused_loss_kernels_per_step": 4, "loss_busy_ns": 16_000_000},
+        "compute-unfused-loss",
+        "The cross-entropy runs as a kernel for each",
+    ),
+    ({"unfused_loss_kernels_per_step": 4, "loss_busy_ns": 6_000_000}, None, "Compute dominates"),
     ({"launch_starved_ns": 30_000_000, "host_gap_excess_ns": 12_000_000}, None, "Compute takes"),
 )
 def test_the_cause_goes_before_the_wall(values: dict[str, FactValue], finding: str | None, begins: str) -> None:

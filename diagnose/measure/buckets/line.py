@@ -25,7 +25,7 @@ _RULES = (
     "around_the_experts", "between_permutation_and_return", "on_the_experts_streams", "between_router_exchange_and_experts",
     "collective_by_stream_and_neighbours", "beside_the_optimizer", "unlike_the_decoder", "unlike_the_decoder_in_backward",
     "behind_the_decoder_s_backward", "outside_the_decoder_s_ranges", "tail_of_the_product_before",
-    "softmax_between_products", LOOP,
+    "softmax_between_products", "beside_the_loss", LOOP,
 )  # fmt: skip
 PHASES = {
     "unlike_the_decoder": "forward",

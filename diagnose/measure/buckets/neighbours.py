@@ -37,8 +37,8 @@ takes them back.
 
 **Collectives** of NCCL, of unknown process group: see `collectives`.
 
-**Optimizer**: copies right after its kernels (main parameters to model parameters), and generic kernels between two of them. **Vision
-tower**: see `tower`.
+**Optimizer**: copies right after its kernels (main parameters to model parameters), and generic kernels between two of them. **Loss**: see
+`loss`. **Vision tower**: see `tower`.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ from diagnose.measure.buckets.line import (
     line_of,
     nothing,
 )
+from diagnose.measure.buckets.loss import beside_the_loss
 from diagnose.measure.buckets.tower import outside_ranges, tower_backward, vision_tower
 from diagnose.model.vocabulary import DISPATCH, EXPERT_GEMM, OPTIMIZER, ROUTER, CommKind
 
@@ -459,7 +460,7 @@ def neighbours(
         line = _of_experts(line, routed)
     line = line.decided(attention_in_steps(line))
     line = line.decided(transfers(line, absent))
-    for rule in (optimizer_tail, outside_ranges, vision_tower, tower_backward, _tails):
+    for rule in (optimizer_tail, beside_the_loss, outside_ranges, vision_tower, tower_backward, _tails):
         line = line.decided(rule(line))
     return line.rows.filter(pl.col("choice") > 0).select("row", "choice")
 

@@ -89,6 +89,9 @@ INDEX = "void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index
 TOP = "void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(int)"
 FORWARD_TURN = [SORT, SELECT, GEMM, SWIGLU, GEMM, INDEX, ADD, INDEX_ADD]
 BACKWARD_TURN = [SELECT, SORT, INDEX_PUT, GEMM, GEMM, ADD, SWIGLU, CAT, GEMM, GEMM, SORT, INDEX_PUT]
+LOG_SOFTMAX = "void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float, float, float, at::native::(anonymous namespace)::LogSoftMaxForwardEpilogue>(float*, float const*, int)"
+LOG_SOFTMAX_BACK = "void at::native::(anonymous namespace)::cunn_SoftMaxBackward<4, float, float, float, at::native::(anonymous namespace)::LogSoftMaxBackwardEpilogue>(float*)"
+CROSS_ENTROPY = [CAST, COPY, LOG_SOFTMAX, ADD, LOG_SOFTMAX_BACK, CAST]
 LOOP_LAYER = [FLASH, GEMM, TOP, *FORWARD_TURN * 3, FLASH, *BACKWARD_TURN * 3, GEMM, FLASH]
 Steps = list[str | tuple[str, int]]
 
@@ -125,6 +128,11 @@ RUNS: dict[str, tuple[Steps, dict[tuple[int, ...], tuple[str, str]]]] = {
     "no phases prove no range": ([ADD, ADD, ADD, (GATHER, 28), (GATHER, 28)], {(3,): ("collective", NAME)}),
     "gathers and reductions beside the optimizer are data-parallel": (
         [NORM, FLASH, (SCATTERED, 28), ADAM, (GATHER, 28), NORM, FLASH] * 2, {(2, 4, 9, 11): ("collective", NEAR)}),
+    "what casts logits and their gradients between the head's product and its backward is the loss's": (
+        [NORM, ADD, GEMM, *CROSS_ENTROPY, GEMM, ADD, GEMM],
+        {(3, 4, 6, 8): ("loss", NEAR), (5, 7): ("loss", NAME), (1, 10): ("elementwise", NAME), (2, 9): ("dense_gemm", NAME)}),
+    "a loss without a backward behind it leaves what is generic as it is": ([NORM, GEMM, *CROSS_ENTROPY, NORM], {(2, 3, 7): ("elementwise", NAME)}),
+    "nothing of another part runs between head and loss": ([GEMM, ADD, NORM, *CROSS_ENTROPY, GEMM], {(1, 3, 8): ("elementwise", NAME)}),
     # The experts' streams.
     "products alike on several streams that hold nothing else": (
         [*SIDES, GEMM], {(3, 4, 5, 6, 8, 9): ("expert_gemm", NEAR), (13,): ("dense_gemm", NAME)}),
