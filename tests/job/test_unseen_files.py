@@ -229,3 +229,21 @@ NEMO_RL = "python run_grpo.py policy.megatron_cfg.enabled=true policy.megatron_c
 def test_a_program_that_hands_settings_to_megatron_is_told_them_in_its_own_keys(text: str, fix: str, told: list[str]) -> None:
     """montehoover/verl and NVIDIA-NeMo/Run: `ddp.overlap_grad_reduce=true` is no key of verl's or NeMo's, and Hydra refuses it."""
     assert _told(text, "run.sh", fix)[1] == told
+
+
+def test_the_whole_configuration_of_verls_older_supervised_trainer_is_read() -> None:
+    """hkust-nlp/simpleRL-reason verl/trainer/config/sft_trainer.yaml."""
+    job = parse_job(
+        "data: {train_batch_size: 256, micro_batch_size_per_gpu: 4, micro_batch_size: null}\nulysses_sequence_parallel_size: 2\n"
+        "model: {partial_pretrain: x, enable_gradient_checkpointing: true, fsdp_config: {cpu_offload: false}}\noptim: {lr: 1e-5}\n"
+    )
+    read = ("global_batch_size", "micro_batch_size", "context_parallel_size", "recompute_granularity", "optimizer_cpu_offload")
+    assert (job.format, [job.get(name) for name in read]) == ("verl-sft", [256, 4, 2, "full", False])
+
+
+def test_a_section_called_model_beside_the_trainers_arguments_is_the_programs_own() -> None:
+    """mlcommons/training retired_benchmarks/mixtral8x22b/config/experiment/convergence_template.yaml."""
+    job = parse_job(
+        "per_device_train_batch_size: 1\ngradient_accumulation_steps: 2\nmodel:\n  dtype: bfloat16\n  fsdp_config: {min_num_params: 0}\n"
+    )
+    assert (job.format, job.get("micro_batch_size"), job.get("model_name")) == ("hugging-face", 1, None)

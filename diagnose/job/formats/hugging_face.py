@@ -288,7 +288,7 @@ def _settled(leaves: Sequence[Leaf]) -> Iterator[Leaf]:
     packed = any(by_key.get(key) is True for key in ("packing", "sample_packing", "neat_packing"))
     for leaf in _of_fsdp(leaves):
         value = None if leaf.value in ("auto", "", -1) else leaf.value
-        if leaf.key in _OTHERS:
+        if leaf.key in _OTHERS or leaf.key.startswith("model."):  # a section of the program's own, not its name
             yield replace(leaf, key=f"{NAME}.{leaf.key}")
         elif leaf.key == "optimizer":  # Axolotl's name of optim
             yield replace(leaf, key="optim", value=value)

@@ -1,4 +1,7 @@
-"""Jobs of verl's supervised trainer on FSDP: overrides of its configuration (verl/trainer/config/sft_trainer_engine.yaml)."""
+"""Jobs of verl's supervised trainer on FSDP: overrides of its configuration (verl/trainer/config/sft_trainer_engine.yaml).
+
+The older trainer's whole configuration (sft_trainer.yaml) is read too.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from diagnose.job.formats import hydra
 from diagnose.job.formats.reader import Reader
 from diagnose.job.formats.verl_fsdp import other_engine
 from diagnose.job.model import Leaf, Parsed
-from diagnose.job.text import JobText
+from diagnose.job.text import JobText, leaves_of
 
 NAME = "verl-sft"
 
@@ -29,6 +32,12 @@ _BATCH, _DYNAMIC, _RESHARD = "data.micro_batch_size_per_gpu", "data.use_dynamic_
 
 
 def _read(text: JobText) -> Parsed | None:
+    tree = text.yaml
+    if tree is not None:
+        model = tree.data.get("model")
+        own = isinstance(model, dict) and "partial_pretrain" in model and isinstance(tree.data.get("data"), dict)
+        leaves = tuple(_translated(list(leaves_of(tree.data, tree.lines)), counts_tokens=False)) if own else ()
+        return Parsed(format=NAME, leaves=leaves, notes=tree.notes, rules=tree.rules) if own else None
     started = None if text.command is None else _PROGRAM.search(text.command.program)
     if text.command is None or started is None:
         return None
