@@ -247,3 +247,16 @@ def test_a_section_called_model_beside_the_trainers_arguments_is_the_programs_ow
         "per_device_train_batch_size: 1\ngradient_accumulation_steps: 2\nmodel:\n  dtype: bfloat16\n  fsdp_config: {min_num_params: 0}\n"
     )
     assert (job.format, job.get("micro_batch_size"), job.get("model_name")) == ("hugging-face", 1, None)
+
+
+def test_values_that_are_another_keys_are_put_in() -> None:
+    """RAGEN-AI/RAGEN config/base.yaml; NVIDIA/NeMo's max_position_embeddings: ${.encoder_seq_length}."""
+    nemo = parse_job(
+        "trainer: {devices: 8, num_nodes: 1, precision: bf16}\nexp_manager: {name: x}\nmodel:\n  global_batch_size: 8\n  encoder_seq_length: 4096\n"
+        "  max_position_embeddings: ${.encoder_seq_length}\n  hidden_size: ${a.missing}\n  data: {train_ds: {global_batch_size: '${model.global_batch_size}'}}\n"
+    )
+    assert (nemo.get("max_position_embeddings"), nemo.get("global_batch_size"), "hidden_size" in nemo.unresolved) == (4096, 8, True)
+    verl = parse_job(
+        "micro: 2\nsize: ${micro}\nactor_rollout_ref: {actor: {ppo_micro_batch_size_per_gpu: '${size}', megatron: {tensor_model_parallel_size: '${b}'}}}\nb: ${b}\n"
+    )
+    assert (verl.get("micro_batch_size"), verl.get("tensor_model_parallel_size")) == (2, None)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from diagnose.job.command_line import Command, parsed_command
-from diagnose.job.formats.reader import Reader, world_size
+from diagnose.job.formats.reader import Reader, interpolated, world_size
 from diagnose.job.model import Leaf, Parsed
 from diagnose.job.shell import Token
 from diagnose.job.text import JobText, is_override, is_override_line, leaves_of, override_word
@@ -100,7 +100,7 @@ def read(text: JobText, format_: str, translated: Callable[[Sequence[Leaf]], Ite
             command,
             text.source,
             format_=format_,
-            leaves=tuple(translated(_laid(base, leaves))),
+            leaves=tuple(translated(interpolated(_laid(base, leaves)))),
             notes=[*notes, *said],
             more=() if base and not said else _MORE,
             open_ended=True,
@@ -114,7 +114,8 @@ def read(text: JobText, format_: str, translated: Callable[[Sequence[Leaf]], Ite
     own = any(key in _SECTIONS and isinstance(value, dict) for key, value in tree.data.items())
     if not own and "defaults" not in tree.data:
         return None
-    found, said = _whole(text)
+    whole, said = _whole(text)
+    found = interpolated(whole)
     if not own and not any(map(_ours, found)):  # what it lies on may be of such a framework
         return None
     return Parsed(format=format_, leaves=tuple(translated(found)), notes=(*tree.notes, *said), rules=tree.rules)

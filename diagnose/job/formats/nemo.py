@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from diagnose.document.diagnosis import ScriptDefault
 from diagnose.job.formats import hydra
-from diagnose.job.formats.reader import Reader, world_size
+from diagnose.job.formats.reader import Reader, interpolated, world_size
 from diagnose.job.model import UNRESOLVED, Leaf, Parsed
 from diagnose.job.text import JobText, is_override, leaves_of
 from diagnose.knowledge import strict_yaml
@@ -53,7 +53,7 @@ def _read(text: JobText) -> Parsed | None:
     if text.yaml is None or not _is_nemo(text.yaml.data):
         return None
     given = list(leaves_of(text.yaml.data, text.yaml.lines))
-    leaves = [_or_fallback(leaf) for leaf in given]
+    leaves = interpolated([_or_fallback(leaf) for leaf in given])
     switches = {key for spec in text.table.specs.values() if spec.type == "bool" for key in spec.keys_in("megatron-bridge")}
     return Parsed(
         format=NAME,

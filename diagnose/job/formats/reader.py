@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
@@ -42,6 +43,25 @@ def world_size(sizes: Sequence[Leaf], shown: str) -> Iterator[Leaf]:
     values = [leaf.value for leaf in sizes if isinstance(leaf.value, int) and not isinstance(leaf.value, bool)]
     if len(sizes) == len(values) == 2:
         yield replace(sizes[0], key="world_size", shown=shown, value=math.prod(values))
+
+
+_INTERPOLATED = re.compile(r"\$\{(?P<dots>\.*)(?P<key>\w[\w.]*)\}")
+_MOST_STEPS = 8  # from one interpolation to the next
+
+
+def interpolated(leaves: Sequence[Leaf]) -> list[Leaf]:
+    """Values that are another key's as OmegaConf puts them in: `${a.b}`, or `${.b}` beside it; those of keys that are not there stay."""
+    by_key = {leaf.shown: leaf.value for leaf in leaves}
+
+    def value(key: str, given: object, steps: int = 0) -> object:
+        match = _INTERPOLATED.fullmatch(given) if isinstance(given, str) and steps < _MOST_STEPS else None
+        if match is None:
+            return given
+        around = key.split(".")[: -len(match["dots"])] if match["dots"] else []
+        target = ".".join([*around, match["key"]])
+        return value(target, by_key[target], steps + 1) if target in by_key else given
+
+    return [replace(leaf, value=value(leaf.shown, leaf.value)) for leaf in leaves]
 
 
 class Reader(Struct, frozen=True, kw_only=True):
