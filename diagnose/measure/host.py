@@ -28,7 +28,8 @@ class HostActivity(Struct, frozen=True, kw_only=True):
     work that it waits for runs), SYNC (after that work), GC, FIRST_USE, LOADING (data), MESSAGES (MPI), RECOMPILING (what was
     compiled or loaded before). `in_call`: union of all API calls.
     `blocked`: synchronising calls with start,
-    end, awaited_end and the awaited operation (op row, null when nothing was awaited), sorted by start. `named`: the allocator and
+    end, awaited_end and the awaited operation (op row, null when nothing was awaited), sorted by start. `freeing`: the same for allocator
+    calls that wait for the device. `named`: the allocator and
     synchronising calls (start, end, name_id, cause). `python`: whether the process runs Python. `long`: calls and ranges that last long
     enough to name a pause, those that mark steps left out (start, end, name_id, call and frame: whether it is one), by start.
     """
@@ -36,6 +37,7 @@ class HostActivity(Struct, frozen=True, kw_only=True):
     state: pl.DataFrame
     in_call: pl.DataFrame
     blocked: pl.DataFrame
+    freeing: pl.DataFrame
     named: pl.DataFrame
     has_calls: bool
     has_gc_ranges: bool
@@ -67,10 +69,13 @@ def host_activity(
     allocator = known.filter(pl.col("host_role") == "allocator")
     here = pl.lit(value=True) if device is None else (pl.col("device") == device) | pl.col("device").is_null()
     waits = trace.waits.filter((pl.col("rank") == rank) & here)
-    whole_device = trace.names.filter(pl.col("text").str.contains(rules.call_pattern("synchronise", "device")))["id"]
+    whole_device, frees = (
+        trace.names.filter(pl.col("text").str.contains(rules.call_pattern(role, "device")))["id"] for role in ("synchronise", "allocator")
+    )
     synchronising = known.filter(pl.col("host_role") == "synchronise").with_columns(
         pl.col("name_id").is_in(whole_device.implode()).alias("whole_device")
     )
+    freeing = allocator.filter(pl.col("name_id").is_in(frees.implode())).with_columns(pl.lit(value=True).alias("whole_device"))
     in_call = merge(calls)
     syncs = pl.concat([_synchronising(waits, work, calls, synchronising), _polling(work, in_call, trace.names, rules)]).sort("start")
     gc = _ranges(trace, rank, rules, "garbage_collection")
@@ -93,6 +98,7 @@ def host_activity(
         state=sweep(states, cuts=pl.concat([syncs["start"], syncs["awaited_end"]])).filter(pl.col("mask") != 0),
         in_call=in_call,
         blocked=syncs,
+        freeing=_synchronising(waits, work, calls.clear(), freeing),
         named=named,
         has_calls=not calls.is_empty(),
         has_gc_ranges=not gc.is_empty(),

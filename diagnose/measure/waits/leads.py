@@ -150,7 +150,7 @@ def holds_of(work: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
     Calls that waited, launches that found the queue full, and stretches without any call at places where they end just when the device has
     run dry: what waits there, a poll or a call that was not recorded, no trace tells.
     """
-    waited = host.blocked.select("start", pl.col("awaited_end").alias("end"))
+    waited = pl.concat([host.blocked, host.freeing]).select("start", pl.col("awaited_end").alias("end"))
     long = pl.col("end") - pl.col("start") >= HELD_NS
     launches = work.select(pl.col("call_start").alias("start"), pl.col("issued").alias("end")).filter(long).unique()
     quiet = host.in_call.select(pl.col("end").alias("start"), pl.col("start").shift(-1).alias("end")).drop_nulls().filter(long)

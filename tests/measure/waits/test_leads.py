@@ -51,6 +51,19 @@ def test_a_faster_network_wins_no_more_than_the_host_leads(one: Scene, blocked: 
     assert limited(one) == (blocked, pytest.approx(host, abs=1))
 
 
+@for_each("name, host", ("cudaDeviceSynchronize", 0), ("cudaFree", 0), ("cudaMalloc", 960 - 1))
+def test_a_host_that_gives_memory_back_waits_for_the_exchange_too(name: str, host: int) -> None:
+    """Without the exchange cudaFree returns as much earlier as cudaDeviceSynchronize does; cudaMalloc waits for nothing."""
+    items = [
+        run("gemm", 0, 40, -9),
+        run("nccl", 40, 1000, -7, stream=7),
+        run("gemm", 1000, 1040, -5),
+        call(name, 5, 1040),
+        run("gemm", 1043, 1083, 1041),
+    ]
+    assert limited(scene(items)) == (960, pytest.approx(host, abs=3))
+
+
 @for_each("lead, share", (1000, 0.0), (100, (165 - 99) / 165), (20, (165 - 19) / 165))
 def test_of_waiting_that_is_gone_the_host_is_late_for_what_it_leads_less(lead: int, share: float) -> None:
     """Of each of three exchanges the first 55 ns are waiting. An operation lay issued for 1 ns less than it was called before."""
