@@ -26,6 +26,8 @@ class _Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     narrow_gemm: Feature
     fp4_gemm: Feature
     wide_gemm: Feature
+    forward_product: Feature
+    backward_product: Feature
     narrow_reduction: Feature
     wide_reduction: Feature
     fused_router: Feature

@@ -26,7 +26,7 @@ from diagnose.measure.exchanges import Exchanges, exchanges
 from diagnose.measure.host import HostActivity, Launches, calls_named, from_its_start, graph_launches, host_activity, python_seen
 from diagnose.measure.kernels import SmOccupancy, Usage, limits, occupancy, step_counts, unfused_attention, usage
 from diagnose.measure.lost import lost_share
-from diagnose.measure.memory import MemoryUse, memory_use
+from diagnose.measure.memory import Directions, MemoryUse, memory_use
 from diagnose.measure.moe_layer import moe_layer
 from diagnose.measure.phases import StartUp, with_first_steps, without_repeated
 from diagnose.measure.products import products
@@ -285,6 +285,18 @@ def kernel_traits(trace: Trace, inside: pl.DataFrame, features: Features) -> dic
     return {FP32_PRODUCT: named(FP32_PRODUCT), CAST: casts.filter(~casts.is_in(elsewhere.implode())), UNFUSED_ATTENTION: attention}
 
 
+def directions(trace: Trace, inside: pl.DataFrame, features: Features) -> Directions:
+    """Which products in the steps go forward and which back, by their names."""
+    names = trace.names.join(inside.select(pl.col("name_id").alias("id")), on="id", how="semi").drop_nulls("text")
+    texts = names["text"].to_list()
+    narrow = matching(features["narrow_gemm"], texts)
+
+    def named(feature: str) -> pl.Series:
+        return names.filter(pl.col("text").is_in(sorted(matching(features[feature], texts) - narrow)))["id"]
+
+    return Directions(ahead=named("forward_product"), back=named("backward_product"))
+
+
 class DeviceWork(Struct, frozen=True, kw_only=True):
     """One device before it is measured: its operations and steps, and what the trace holds of its rank.
 
@@ -395,7 +407,9 @@ def _measured(
     counted = step_counts(inside, windows, absent, host, launching, traits, trace.provenance.own_spans())
     beside = compared(inside, work)
     whole = not trace.memory.is_empty() and from_its_start(trace, rank, knowledge.hosts)
-    memory = memory_use(inside, windows, absent.pieces, trace.memory, rank, one.device, whole=whole)
+    memory = memory_use(
+        inside, windows, absent.pieces, directions(trace, inside, knowledge.features), trace.memory, rank, one.device, whole=whole
+    )
     data_dependent = [bucket for bucket, spec in knowledge.buckets.items() if spec.data_dependent]
     holds = holds_of(work, host)
     exchanged = exchanges(work, inside, windows, classes, absent, trace, knowledge.exchanges, knowledge.features)

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from diagnose.measure.steps import per_window
 from diagnose.model.intervals import merge
-from diagnose.model.vocabulary import ROUTER, Status
+from diagnose.model.vocabulary import EXPERT_GEMM, ROUTER, Status
 
 # Forward kernels per backward kernel of one family. All are this project's choice.
 CUT = 1.1  # a step's windows cut some off: below it nothing is repeated
@@ -45,6 +45,16 @@ class Recompute(Struct, frozen=True, kw_only=True):
         return _ratio(self.forward, self.backward)
 
 
+class Directions(Struct, frozen=True, kw_only=True):
+    """name_ids of the products whose names tell which way they go: those of a forward pass, and of the gradient of its input."""
+
+    ahead: pl.Series = field(default_factory=lambda: pl.Series(dtype=pl.UInt32))
+    back: pl.Series = field(default_factory=lambda: pl.Series(dtype=pl.UInt32))
+
+
+NO_DIRECTIONS = Directions()
+
+
 def _ratio(forward: int | None, backward: int | None) -> float | None:
     """How many run forward per one backward; None where nothing was counted (what is counted runs both ways)."""
     return None if forward is None or backward is None else forward / backward
@@ -59,15 +69,24 @@ class MemoryUse(Struct, frozen=True, kw_only=True):
 
 
 def memory_use(
-    inside: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame, events: pl.DataFrame, rank: int, device: int, *, whole: bool
+    inside: pl.DataFrame,
+    windows: pl.DataFrame,
+    pieces: pl.DataFrame,
+    directions: Directions,
+    events: pl.DataFrame,
+    rank: int,
+    device: int,
+    *,
+    whole: bool,
 ) -> MemoryUse:
     """`inside`: the operations in the steps, with index; `pieces`: the gaps without compute; `events`, `whole`: as `peaks` takes them."""
     allocated, reserved = peaks(events, rank, device, whole=whole)
     columns = ("index", "op", "stream", "start", "end", "role", "bucket", "operation", "phase", "name_id")
-    return MemoryUse(recompute=recompute(inside.select(columns), windows, pieces), peak_allocated=allocated, peak_reserved=reserved)
+    found = recompute(inside.select(columns), windows, pieces, directions)
+    return MemoryUse(recompute=found, peak_allocated=allocated, peak_reserved=reserved)
 
 
-def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -> Recompute:
+def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame, directions: Directions = NO_DIRECTIONS) -> Recompute:
     """Find repeated forward work: by phase where ranges tell it, otherwise by how often the families of forward kernels run.
 
     It is the time in which repeated compute ran and the time in which compute was absent until repeated compute began: what the repetition
@@ -90,6 +109,9 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame) -
         status: Status = "measured" if found["ns"].equals(found["lower"]) else "inferred"
         return Recompute(per_window=found, status=status, forward=counts[0], backward=counts[1], ops=far["op"], spans=whole)
     ratio = _ratio(*counts)
+    products = _product_units(work, directions)
+    units = pl.concat([units, products]).sort("index", "start", maintain_order=True)
+    families = pl.concat([families, _multiplicity(products)])
     again = families.filter(pl.col("ratio").is_between(REPEATED, SENSIBLE))
     if ratio is not None and ratio > SENSIBLE:
         return Recompute(per_window=None, status=None, forward=counts[0], backward=counts[1])
@@ -213,6 +235,22 @@ def _units(work: pl.DataFrame) -> pl.DataFrame:
     return units.filter(~pl.col("ahead") | followed)
 
 
+def _product_units(work: pl.DataFrame, directions: Directions) -> pl.DataFrame:
+    """The experts' products that no range places, where their names tell which way they go: columns as `_units` gives them.
+
+    Each layer's product runs forward once for each gradient of its input. Attention and dense layers share names with each other, and with
+    layers that have no gradient of their input, so that only the experts' are counted.
+    """
+    experts = work.filter((pl.col("role") == "compute") & (pl.col("bucket") == EXPERT_GEMM) & pl.col("phase").is_null())
+    ahead = (
+        pl.when(pl.col("name_id").is_in(directions.ahead.implode()))
+        .then(pl.lit(value=True))
+        .when(pl.col("name_id").is_in(directions.back.implode()))
+        .then(pl.lit(value=False))
+    )
+    return experts.with_columns(ahead.alias("ahead")).filter(pl.col("ahead").is_not_null())
+
+
 def _multiplicity(units: pl.DataFrame) -> pl.DataFrame:
     """Per family: bucket, operation, ahead, behind (kernels in the steps), ratio."""
     counted = units.group_by(_FAMILY, maintain_order=True).agg(
@@ -266,7 +304,8 @@ def _second_times(units: pl.DataFrame) -> pl.DataFrame:
     key = ["index", *_FAMILY]
     ratio = (pl.col("ahead").sum() / (~pl.col("ahead")).sum()).over(key)
     runs = units.sort("index", "stream", "start").with_columns(turn.cum_sum().alias("run"), ratio.alias("ratio")).sort("index", "start")
-    every = ((pl.col("operation") == "attention") & (pl.col("ratio") >= EVERY)).any().over("index")
+    attends = ((pl.col("operation") == "attention") & (pl.col("ratio") >= EVERY)).any().over("index")
+    every = attends | (pl.col("bucket") == EXPERT_GEMM)
     again = runs.with_columns(every.alias("every")).filter(pl.col("ratio").is_between(REPEATED, SENSIBLE))
     taken = [family.with_columns(_taken(family["ahead"])) for _, family in again.group_by(key, maintain_order=True)]
     if not taken:
@@ -296,10 +335,27 @@ def _in_order(work: pl.DataFrame, units: pl.DataFrame, repeated: pl.DataFrame) -
     first = units.filter("ahead").join(repeated, on=_FAMILY, how="semi").select("op", pl.lit(_FIRST).alias("sign"))
     back = units.filter(~pl.col("ahead")).select("op", pl.lit(_BACK).alias("sign"))
     signs = pl.concat([second, first, back]).unique("op", keep="first", maintain_order=True)
-    streams = repeated.select("index", "stream").unique(maintain_order=True)
-    order = work.filter(pl.col("role").is_in(["compute", "packing"])).join(streams, on=["index", "stream"], how="semi", nulls_equal=True)
+    lines = _lines(work, repeated)
+    order = work.filter(pl.col("role").is_in(["compute", "packing"])).join(lines, on="stream", how="inner", nulls_equal=True)
+    order = order.join(repeated.select("index").unique(), on="index", how="semi")
     order = order.sort("start", "op").join(signs, on="op", how="left", maintain_order="left")
-    return [(index, stream) for (index, _), stream in order.group_by("index", "stream", maintain_order=True)]
+    return [(index, line) for (index, _), line in order.group_by("index", "line", maintain_order=True)]
+
+
+def _lines(work: pl.DataFrame, repeated: pl.DataFrame) -> pl.DataFrame:
+    """stream, line: the streams with `repeated` units; those that are read in one order have one line.
+
+    Grouped products may run on streams beside the one that computes most, which then holds what lies between them.
+    """
+    products = repeated["stream"].filter(repeated["bucket"] == EXPERT_GEMM).unique()
+    own = repeated.select("stream", pl.col("stream").alias("line")).unique(maintain_order=True)
+    if products.is_empty():
+        return own
+    computes = work.filter(pl.col("role") == "compute").group_by("stream").agg((pl.col("end") - pl.col("start")).sum().alias("ns"))
+    main = computes.sort("ns", "stream", nulls_last=True)["stream"].tail(1)
+    beside = pl.concat([products, main]).unique(maintain_order=True)
+    others = own.filter(~pl.col("stream").is_in(beside.implode()))
+    return pl.concat([others, beside.to_frame("stream").with_columns(pl.lit(main.first(), dtype=main.dtype).alias("line"))])
 
 
 def _stretches(

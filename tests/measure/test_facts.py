@@ -323,7 +323,7 @@ def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> Non
     assert matching(KNOWLEDGE.features["narrow_gemm"], every) == set(NARROW)
     assert matching(KNOWLEDGE.features["wide_gemm"], every) - matching(KNOWLEDGE.features["narrow_gemm"], every) == set(WIDE)
     assert set(KNOWLEDGE.features) == {
-        "narrow_gemm", "fp4_gemm", "narrow_reduction", "wide_reduction", "fused_exchange", "wide_gemm", "fused_router", "fused_permutation", "row_padding", "unfused_update", "unfused_loss", "lost_events", "out_of_memory",
+        "narrow_gemm", "fp4_gemm", "narrow_reduction", "wide_reduction", "fused_exchange", "wide_gemm", "forward_product", "backward_product", "fused_router", "fused_permutation", "row_padding", "unfused_update", "unfused_loss", "lost_events", "out_of_memory",
         "hierarchical_groups", "context_groups", "interleaved_schedule", "fp32_product", "cast", "python", "training", "fsdp", "megatron",
     }  # fmt: skip
 
@@ -502,6 +502,35 @@ OPERATIONS = ("BinaryFunctor<float, float, float, MulFunctor<float> >", "addcdiv
             "ampere_hgemm_64x64",
             "void cudnn::cnn::wgrad_alg0_engine<__half, 128, 6, 7, 3, 3, 5, false, 512>(int, int, int)",
             "ampere_dgemm_64x64",
+        ],
+    ),
+    (
+        "forward_product",
+        [
+            "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN",
+            "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_cublas",
+            "Cijk_Alik_Bljk_BBS_BH_MT256x128x64",
+        ],
+        [
+            "nvjet_tst_192x192_64x3_2x1_v_bz_coopB_NNN",
+            "nvjet_tst_256x128_64x4_2x1_v_bz_coopA_NTT",
+            "ampere_sgemm_128x64_nt",
+            "Cijk_Ailk_Bljk_BBS_BH",
+            "grouped_gemm_attn",
+        ],
+    ),
+    (
+        "backward_product",
+        [
+            "nvjet_tst_192x192_64x3_2x1_v_bz_coopB_NNN",
+            "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn",
+            "Cijk_Ailk_Bljk_BBS_BH",
+        ],
+        [
+            "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN",
+            "nvjet_tst_256x128_64x4_2x1_v_bz_coopA_NTN",
+            "Cijk_Ailk_Bjlk_BBS_BH",
+            "gemm_inner_product",
         ],
     ),
     (

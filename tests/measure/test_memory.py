@@ -53,11 +53,31 @@ COMPILED = [
     ("gemm", "recompute", 10), ("attention", "recompute", 10), ("norm", "backward", 10), ("nccl", None, 50), ("gemm", "recompute", 10),
     ("elementwise", "backward", 10),
 ]  # fmt: skip
+# A layer of experts, two products each way, in a capture without ranges: products tell by the order of their operands which way they go.
+EXPERTS: list[Run] = [
+    ("softmax", None, 1, 5),
+    ("permute", None, 1, 10),
+    ("nccl", None, 1, 50),
+    ("nvjet_tst_TNN", None, 2, 20),
+    ("permute", None, 1, 10),
+]
+BACK: list[Run] = [
+    ("nvjet_tst_NNN", None, 1, 20),
+    ("nvjet_tst_NTT", None, 1, 20),
+    ("nvjet_tst_NNN", None, 1, 20),
+    ("nvjet_tst_NTT", None, 1, 20),
+    ("elementwise", None, 1, 9),
+]
 # Kernels in a row, and what is found: repeated ns in the only window, its status, forward and backward attention kernels.
 FOUND: dict[str, tuple[list[Run], tuple[list[int] | None, str | None, int | None, int | None]]] = {
     # Seven kernels and the seven gaps before them.
     "checkpoint ranges measure it": (
         [("gemm", "forward", 3, 20), FORWARD, ("gemm", "recompute", 3, 20), ("attention", "recompute", 4, 10), BACKWARD], ([107], "measured", 8, 4)),
+    # Permute, exchange and two products with the gaps before them. Before the first softmax no product ran that would tell where it belongs.
+    "experts whose products run forward twice for one gradient are repeated with what leads to them": (
+        [FORWARD, *EXPERTS, ("elementwise", None, 1, 9), *EXPERTS, *BACK, BACKWARD], ([11 + 51 + 21 + 21], "inferred", 4, 4)),
+    "experts whose products run forward as often as back are not repeated": (
+        [FORWARD, *EXPERTS, ("elementwise", None, 1, 9), *BACK, BACKWARD], ([0], "inferred", 4, 4)),
     "what did not run before is not repeated: a loss inside a range named backward": (
         [FORWARD, ("norm", "recompute", 3, 20), BACKWARD], ([0], "inferred", 4, 4)),
     # The 50 ns exchange and the two gaps beside it: without the repetition none of them would be there.
