@@ -73,7 +73,7 @@ FOUND: dict[str, tuple[list[Run], tuple[list[int] | None, str | None, int | None
     # Seven kernels and the seven gaps before them.
     "checkpoint ranges measure it": (
         [("gemm", "forward", 3, 20), FORWARD, ("gemm", "recompute", 3, 20), ("attention", "recompute", 4, 10), BACKWARD], ([107], "measured", 8, 4)),
-    # Permute, exchange and two products with the gaps before them. Before the first softmax no product ran, so nothing tells where that belongs.
+    # Permute, exchange and two products with the gaps before them. Where the softmax belongs nothing tells, since no product ran before it.
     "experts whose products run forward twice for one gradient are repeated with what leads to them": (
         [FORWARD, *EXPERTS, ("elementwise", None, 1, 9), *EXPERTS, *BACK, BACKWARD], ([11 + 51 + 21 + 21], "inferred", 4, 4)),
     "experts whose products run forward as often as back are not repeated": (
