@@ -230,7 +230,11 @@ def _units(work: pl.DataFrame) -> pl.DataFrame:
     units = told.join(main.select(*key, "name_id"), on=[*key, "name_id"], how="semi", maintain_order="left")
     both = units.group_by(_FAMILY).agg(pl.col("ahead").n_unique().alias("ways")).filter(pl.col("ways") > 1)
     units = units.join(both, on=_FAMILY, how="semi", maintain_order="left").sort("index", "start", maintain_order=True)
-    # a forward that no backward of its step follows repeats nothing: an evaluation, or what the next step begins with
+    return _with_backward(units)
+
+
+def _with_backward(units: pl.DataFrame) -> pl.DataFrame:
+    """Without the forward that no backward of its step follows, which repeats nothing: an evaluation, or what the next step begins with."""
     followed = pl.col("start") < pl.col("start").filter(~pl.col("ahead")).max().over("index")
     return units.filter(~pl.col("ahead") | followed)
 
@@ -248,7 +252,7 @@ def _product_units(work: pl.DataFrame, directions: Directions) -> pl.DataFrame:
         .when(pl.col("name_id").is_in(directions.back.implode()))
         .then(pl.lit(value=False))
     )
-    return experts.with_columns(ahead.alias("ahead")).filter(pl.col("ahead").is_not_null())
+    return _with_backward(experts.with_columns(ahead.alias("ahead")).filter(pl.col("ahead").is_not_null()))
 
 
 def _multiplicity(units: pl.DataFrame) -> pl.DataFrame:

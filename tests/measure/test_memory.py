@@ -76,6 +76,8 @@ FOUND: dict[str, tuple[list[Run], tuple[list[int] | None, str | None, int | None
     # Permute, exchange and two products with the gaps before them. Where the softmax belongs nothing tells, since no product ran before it.
     "experts whose products run forward twice for one gradient are repeated with what leads to them": (
         [FORWARD, *EXPERTS, ("elementwise", None, 1, 9), *EXPERTS, *BACK, BACKWARD], ([11 + 51 + 21 + 21], "inferred", 4, 4)),
+    "an evaluation behind the backward pass repeats no experts": (
+        [FORWARD, *EXPERTS, ("elementwise", None, 1, 9), *BACK, BACKWARD, *EXPERTS], ([0], "inferred", 4, 4)),
     "experts whose products run forward as often as back are not repeated": (
         [FORWARD, *EXPERTS, ("elementwise", None, 1, 9), *BACK, BACKWARD], ([0], "inferred", 4, 4)),
     "what did not run before is not repeated: a loss inside a range named backward": (
