@@ -148,16 +148,19 @@ def _lengths(spans: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _spans(repeated: pl.DataFrame, work: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
-    """index, start, end: when any of the operations ran, and the gaps that they end; disjoint.
+    """index, start, end: when any of the operations ran, the gaps that they end, and waiting for transport inside a repetition; disjoint.
 
     Waiting before a repetition for transport that is not its own (the gradient from the next stage) is left out: it would be there without.
     """
     again = pl.col("op").is_in(repeated["op"].implode())
     compute = work.filter(pl.col("role") == "compute").sort("index", "start", "op").with_columns(again.alias("again"))
     first = compute.filter(~pl.col("again").shift(1).fill_null(value=False))["op"]
-    foreign = work.filter((pl.col("role") == "transport") & (pl.col("phase") != "recompute").fill_null(value=True))["op"]
-    arriving = (pl.col("cause") == "blocking") & pl.col("op").is_in(first.implode()) & pl.col("producer").is_in(foreign.implode())
-    waited = pieces.filter(again & ~arriving.fill_null(value=False))
+    own = work.filter((pl.col("role") == "transport") & (pl.col("phase") == "recompute"))["op"]
+    foreign = work.filter((pl.col("role") == "transport") & ~pl.col("op").is_in(own.implode()))["op"]
+    blocked = pl.col("cause") == "blocking"
+    arriving = (blocked & pl.col("op").is_in(first.implode()) & pl.col("producer").is_in(foreign.implode())).fill_null(value=False)
+    last = (blocked & pl.col("producer").is_in(own.implode())).fill_null(value=False)  # what it exchanges behind its last kernel
+    waited = pieces.filter((again & ~arriving) | last)
     return merge(pl.concat([frame.select("index", "start", "end") for frame in (repeated, waited)]), ("index",))
 
 

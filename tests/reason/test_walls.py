@@ -50,7 +50,7 @@ def test_bounds_and_their_parts() -> None:
     assert found["communication"].bound_ns == 3_750_000
     assert found["communication"].parts == {
         "expert": 3_000_000, "data": 700_000, "tensor": 0, "pipeline": 0, "context": 0, "other": 0, "work_behind_it": 50_000,
-        "handover": 0, "restart": 0, "contention": 0, "message_passing": 0, "beside_transport": 0, "host_in_its_place": 0,
+        "handover": 0, "restart": 0, "freeing": 0, "contention": 0, "message_passing": 0, "beside_transport": 0, "host_in_its_place": 0,
     }  # fmt: skip
     assert found["host_overhead"].bound_ns == 1_600_000, "launch-starved less allocator; host-sync is part of it"
     assert found["compute"].bound_ns == 95_000_000

@@ -30,7 +30,7 @@ from diagnose.measure.host import ALLOCATOR, FIRST_USE, GC, LOADING, MESSAGES, R
 from diagnose.measure.steps import per_window
 from diagnose.measure.waits.dependencies import Dependencies, StreamWaits, latest_producers, prepare
 from diagnose.measure.waits.hold_ups import GAP, HOST_WORK, host_work, restarts
-from diagnose.model.intervals import earliest, latest, merge, overlaps, uncovered
+from diagnose.model.intervals import covered, earliest, latest, merge, overlaps, uncovered
 
 MAX_CHAIN = 64  # producers that one gap is followed through
 
@@ -94,7 +94,8 @@ class Stalls(Struct, frozen=True, kw_only=True):
     launch-starved time, of the piece that begins at `start`, while a producer of `op` ran. `restarts`: index, ns: host work with which
     synchronising calls are charged. `worked`: host work as `hold_ups.host_work` gives it. `entered`: index, op, ns: how long the host had
     been in an allocator call when the gap began. `beside`: index, op, ns: dependency-stalled time during which transport ran. It may be a
-    wait that no event shows (flags in memory, persistent kernels, stream memory operations).
+    wait that no event shows (flags in memory, persistent kernels, stream memory operations). `freeing`: index, ns: time under an allocator
+    call that waited for the device while transport ran.
     """
 
     pieces: pl.DataFrame
@@ -102,6 +103,7 @@ class Stalls(Struct, frozen=True, kw_only=True):
     shadowed: pl.DataFrame
     entered: pl.DataFrame
     beside: pl.DataFrame
+    freeing: pl.DataFrame
     restarts: pl.DataFrame
     worked: pl.DataFrame
 
@@ -183,6 +185,7 @@ def stalls(work: pl.DataFrame, windows: pl.DataFrame, waits: StreamWaits, host: 
         shadowed=shadowed,
         entered=_entered(cut, host),
         beside=_beside(pieces, work),
+        freeing=_freeing(pieces, work, host),
         restarts=restarts(worked, pieces, host.blocked.select("start", "end"), work),
         worked=worked,
     )
@@ -193,6 +196,15 @@ def _beside(pieces: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     stalled = pieces.filter(pl.col("cause") == "dependency_stalled").select("index", "start", "end", "op").sort("start")
     common = overlaps(stalled, merge(work.filter(pl.col("role") == "transport")))
     return stalled.select("index", "op").select(pl.all().gather(common["left"])).with_columns((common["end"] - common["start"]).alias("ns"))
+
+
+def _freeing(pieces: pl.DataFrame, work: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
+    """Time under an allocator call that waited for the device, while transport ran there: index, ns."""
+    under = pieces.filter(pl.col("cause") == "allocator").select("index", "start", "end").sort("start")
+    waited = merge(host.freeing.select("start", pl.col("awaited_end").alias("end")))
+    ran = merge(work.filter(pl.col("role") == "transport"))
+    common = overlaps(waited, ran).select("start", "end").sort("start")
+    return under.select("index", covered(under, common).alias("ns"))
 
 
 def _entered(cut: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
@@ -447,6 +459,7 @@ def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds:
         _handovers(pieces, found.beside),
         _followers(pieces),
         _shadows(found.shadowed),
+        found.freeing.group_by("index").agg(pl.col("ns").sum().alias("transport_freeing_ns")),
         _restarts(pieces, pl.col("transport") & through_host, "transport_restart_ns"),
         _restarts(pieces, pl.col("host_copy") & through_host, "host_copy_restart_ns", awaited=True),
         found.restarts.group_by("index").agg(pl.col("ns").sum().alias("sync_restart_ns")),

@@ -173,6 +173,13 @@ def test_a_late_host_costs_nothing_while_what_is_waited_for_runs(one: Scene, exp
     assert shadows(one) == expected
 
 
+@for_each("name, ended, ns", ("cudaFree", 25, 5), ("cudaFree", 20, 0), ("cudaMalloc", 25, 0))
+def test_an_allocator_call_that_waits_for_the_exchange_goes_with_it(name: str, ended: int, ns: int) -> None:
+    """It runs 20 ... 30, the exchange 12 ... `ended`."""
+    (row,) = beyond(late(call(name, 20, 30), producer=(12, ended)), 0, 80)
+    assert row.get("transport_freeing", 0) == ns
+
+
 def test_shadows_by_cause_are_counted_in_their_window() -> None:
     found = late(call("cudaMalloc", 20, 30)).stalls(0, 80).shadowed
     assert found.group_by("index", "cause").agg(pl.col("ns").sum()).sort("cause").rows() == [
