@@ -334,9 +334,13 @@ def _placed_votes(line: Line, rows: pl.DataFrame, lanes: pl.DataFrame) -> pl.Dat
 
 
 def _movable(line: Line) -> pl.DataFrame:
-    """What may move tokens, and what tells its place, in order on each device."""
+    """What may move tokens, and what tells its place, in order on each device.
+
+    Products and activations that are nobody's yet tell nothing on a stream of their own (a shared expert beside the exchange).
+    """
     movable = line.facts["moves"].gather(line.rows["case"])
-    rows = line.placed(line.rows.filter(movable | (line.rows["sign"] != int(Sign.NONE))))
+    apart = is_sign("sign", *_PLAIN) & ~pl.col("lane").is_in(line.rows["lane"].filter(movable).unique().implode())
+    rows = line.placed(line.rows.filter((movable | (line.rows["sign"] != int(Sign.NONE))) & ~apart))
     rows = line.known(rows, "moves", "operation", "adds", "carries", "rows")
     return rows.with_columns(pl.when(pl.col("moves")).then(pl.lit(int(Sign.NONE))).otherwise("sign").cast(pl.UInt8).alias("sign"))
 
@@ -383,6 +387,7 @@ def packing(line: Line) -> pl.DataFrame:
 
 _QUIET = ~is_sign("told_before", Sign.ATTENTION) & ~is_sign("told_after", Sign.ATTENTION)
 _EXCHANGES = (Sign.EXCHANGE, Sign.OPEN, Sign.CLOSE)
+_PLAIN = (Sign.PRODUCT, Sign.LINEAR, Sign.ACTIVATION)
 _EXPERTS = (Sign.EXPERT, Sign.PACKING, Sign.PRODUCT, Sign.LINEAR)
 
 

@@ -167,6 +167,9 @@ RUNS: dict[str, tuple[Steps, dict[tuple[int, ...], tuple[str, str]]]] = {
     # Unfused permutation.
     "sorts, gathers and copies around the exchange are packing": (
         UNFUSED * 2, {(2, 3, 4, 5, 6, 8, 9, 10): ("dispatch", NEAR), (11,): ("elementwise", NAME)}),
+    "a shared expert on a stream of its own, beside the exchange, hides none of it": (
+        [*UNFUSED[:5], (GEMM, 33), (SWIGLU, 33), (GEMM, 33), *UNFUSED[5:]] * 2,
+        {(2, 3, 4, 8, 9, 11, 12, 13): ("dispatch", NEAR), (5, 7): ("dense_gemm", NAME)}),
     "behind a library's exchange what is gathered in front of products, and added up behind them, is packing": (
         SORTED_AFTER, {(3, 4, 8): ("dispatch", NEAR), (5, 7): ("expert_gemm", NEAR), (12,): ("dense_gemm", NAME)}),
     "with attention beside the experts nothing is told": (
