@@ -435,7 +435,15 @@ def step_counts(
     chained = pointwise_chains(inside, pl.concat([traits[CAST], traits[UNFUSED_ATTENTION]]))
     hosted, gaps = host_counts(host, inside, windows), long_gaps(found, host, overhead)
     table = per_window(
-        windows, by_ops, _busy(inside, windows, traits), chained, experts_one_by_one(inside), hosted, gaps, launch_gaps(inside)
+        windows,
+        by_ops,
+        _busy(inside, windows, traits),
+        chained,
+        experts_one_by_one(inside),
+        optimizer_stretches(inside),
+        hosted,
+        gaps,
+        launch_gaps(inside),
     )
     table = table.with_columns(pl.exclude("index", *_MAY_LACK).fill_null(0))
     share = synchronous_share(table)
@@ -477,6 +485,18 @@ def experts_one_by_one(inside: pl.DataFrame) -> pl.DataFrame:
     )
     longer = pl.max_horizontal("device", "host").sum().alias("experts_one_by_one_ns")
     return stretches.filter(pl.col("single") >= SEVERAL_PRODUCTS).group_by("index").agg(longer)
+
+
+def optimizer_stretches(inside: pl.DataFrame) -> pl.DataFrame:
+    """index, optimizer_stretch_ns: time on the device from the first to the last kernel of the optimizer.
+
+    What else computes, and exchanges, end a stretch. `inside`: operations in the steps in order of start.
+    """
+    theirs = (pl.col("bucket") == OPTIMIZER) & (pl.col("role") == "compute")
+    others = ~theirs & pl.col("role").is_in(["compute", "packing", "transport"])
+    stretches = inside.select("index", "start", "end", others.cum_sum().alias("stretch"), theirs=theirs).filter("theirs")
+    lasted = stretches.group_by("index", "stretch").agg((pl.col("end").max() - pl.col("start").min()).alias("ns"))
+    return lasted.group_by("index").agg(pl.col("ns").sum().alias("optimizer_stretch_ns"))
 
 
 def pointwise_chains(inside: pl.DataFrame, claimed: pl.Series) -> pl.DataFrame:

@@ -1,16 +1,16 @@
-"""How long experts take that run one after the other."""
+"""How long experts take that run one after the other, and an optimizer that updates parameter by parameter."""
 
 import polars as pl
 
-from diagnose.measure.kernels import experts_one_by_one
+from diagnose.measure.kernels import experts_one_by_one, optimizer_stretches
 
-BUCKETS = ["attention", "dense_gemm", "dispatch", "expert_gemm", "elementwise"]
+BUCKETS = ["optimizer", "attention", "dense_gemm", "dispatch", "expert_gemm", "elementwise"]
 Row = tuple[str, str, int, int]  # bucket, role, start, end
 
 
-def taken(*rows: Row, late: int = 5, operation: str = "gemm") -> list[int]:
-    """Time by step of operations that are launched `late` before they start, by a call that takes 1."""
-    frame = pl.DataFrame(
+def operations(*rows: Row, late: int = 5, operation: str = "gemm") -> pl.DataFrame:
+    """Operations of one step that are launched `late` before they start, by a call that takes 1."""
+    return pl.DataFrame(
         {
             "index": [0] * len(rows),
             "bucket": [bucket for bucket, *_ in rows],
@@ -23,7 +23,11 @@ def taken(*rows: Row, late: int = 5, operation: str = "gemm") -> list[int]:
         },
         schema_overrides={"bucket": pl.Enum(BUCKETS)},
     )
-    return experts_one_by_one(frame)["experts_one_by_one_ns"].to_list()
+
+
+def taken(*rows: Row, late: int = 5, operation: str = "gemm") -> list[int]:
+    """Time of the experts by step."""
+    return experts_one_by_one(operations(*rows, late=late, operation=operation))["experts_one_by_one_ns"].to_list()
 
 
 def product(start: int) -> Row:
@@ -48,3 +52,14 @@ def test_what_other_layers_compute_and_exchanges_end_it_and_one_expert_is_no_str
 
 def test_a_cpu_that_takes_longer_than_the_device_counts() -> None:
     assert taken(*TURNS, late=-20) == [110 + 3 * 20 + 1]
+
+
+def test_an_optimizer_takes_from_its_first_to_its_last_kernel_but_for_what_else_computes() -> None:
+    def updated(*rows: Row) -> list[int]:
+        return optimizer_stretches(operations(*rows))["optimizer_stretch_ns"].to_list()
+
+    update: list[Row] = [("optimizer", "compute", at, at + 10) for at in (100, 120, 150)]
+    copied: Row = ("elementwise", "copy", 131, 139)
+    assert updated(*update[:2], copied, update[2]) == [60], "copies between are part of it"
+    assert updated(*update[:2], ("dense_gemm", "compute", 132, 140), update[2]) == [30 + 10]
+    assert updated(*update[:2], ("dispatch", "transport", 132, 140), update[2]) == [30 + 10]
