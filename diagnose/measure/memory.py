@@ -108,16 +108,14 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame, d
         found = _in_full(*(_lengths(spans, windows) for spans in (whole, certain, _spans(_light(far), work, pieces))))
         status: Status = "measured" if found["ns"].equals(found["lower"]) else "inferred"
         return Recompute(per_window=found, status=status, forward=counts[0], backward=counts[1], ops=far["op"], spans=whole)
-    ratio = _ratio(*counts)
-    products = _product_units(work, directions)
-    units = pl.concat([units, products]).sort("index", "start", maintain_order=True)
-    families = pl.concat([families, _multiplicity(products)])
+    units = pl.concat([units, _product_units(work, directions)]).sort("index", "start", maintain_order=True)
+    families = _multiplicity(_without_evaluations(units))
     again = families.filter(pl.col("ratio").is_between(REPEATED, SENSIBLE))
-    if ratio is not None and ratio > SENSIBLE:
+    if families.select(((pl.col("operation") == "attention") & (pl.col("ratio") > SENSIBLE)).any()).item():
         return Recompute(per_window=None, status=None, forward=counts[0], backward=counts[1])
-    if ratio is None and again.is_empty():
+    if counts[0] is None and again.is_empty():
         return _without_backward_attention(work, windows)
-    second = _second_times(units)
+    second = _second_times(units, again)
     order = _in_order(work, units, second)
     far, sure = (_stretches(work, order, found_in) for found_in in (stretches, certain_stretches))
     whole, light = (_spans(repeated, work, pieces) for repeated in (far, _light(far)))
@@ -302,10 +300,19 @@ def _extra_attention(units: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame
 # ------------------------------------------------------------------------------------------------ how far a repetition goes
 
 
-def _second_times(units: pl.DataFrame) -> pl.DataFrame:
+def _without_evaluations(units: pl.DataFrame) -> pl.DataFrame:
+    """Without the steps in which attention runs forward oftener than any recompute makes it, where it does not in others: they evaluate."""
+    attends = pl.col("operation") == "attention"
+    ahead, behind = ((attends & side).sum() for side in (pl.col("ahead"), ~pl.col("ahead")))
+    steps = units.group_by("index").agg((ahead > SENSIBLE * behind).alias("more"))
+    return units.join(steps.filter(~pl.col("more")), on="index", how="semi", maintain_order="left") if not steps["more"].all() else units
+
+
+def _second_times(units: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
     """The forward units that run a second time: backward takes the last forward that is left before it.
 
     Where only some layers are repeated, backward takes first forwards as well; those stand in one run with others that are left over.
+    `again`: the families that run again in steps without an evaluation; its forward passes are left over in a step that has one.
     """
     turn = (pl.col("ahead") != pl.col("ahead").shift(1)).fill_null(value=True)
     key = ["index", *_FAMILY]
@@ -313,8 +320,11 @@ def _second_times(units: pl.DataFrame) -> pl.DataFrame:
     runs = units.sort("index", "stream", "start").with_columns(turn.cum_sum().alias("run"), ratio.alias("ratio")).sort("index", "start")
     attends = ((pl.col("operation") == "attention") & (pl.col("ratio") >= EVERY)).any().over("index")
     every = attends | (pl.col("bucket") == EXPERT_GEMM)
-    again = runs.with_columns(every.alias("every")).filter(pl.col("ratio").is_between(REPEATED, SENSIBLE))
-    taken = [family.with_columns(_taken(family["ahead"])) for _, family in again.group_by(key, maintain_order=True)]
+    known = runs.with_columns(every.alias("every")).join(
+        again.select(*_FAMILY, known=pl.lit(value=True)), on=_FAMILY, how="left", maintain_order="left"
+    )
+    often = known.filter(pl.col("ratio").is_between(REPEATED, SENSIBLE) | (pl.col("known") & (pl.col("ratio") > SENSIBLE)))
+    taken = [family.with_columns(_taken(family["ahead"])) for _, family in often.group_by(key, maintain_order=True)]
     if not taken:
         return units.clear()
     ahead = pl.concat(taken).filter("ahead")

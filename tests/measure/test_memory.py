@@ -1,5 +1,7 @@
 """Recompute by phase and by count, and the peaks of the allocator."""
 
+from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,18 @@ def sequence(*runs: tuple[str, str | None, int, int]) -> list[Item]:
 
 def recompute(*runs: tuple[str, str | None, int, int]) -> Recompute:
     (one,) = scene(sequence(*runs)).measure()
+    return one.memory.recompute
+
+
+def in_steps(*steps: Sequence[tuple[str, str | None, int, int]]) -> Recompute:
+    """The same for steps that follow each other, each in a range of its own."""
+    lengths = [sum(number * (length + 1) for _, _, number, length in runs) for runs in steps]
+    ends = list(accumulate(lengths))
+    spans = [
+        Span(text=f"iteration {n}", start=max(end - length - 1, 0), end=end - 1)
+        for n, (end, length) in enumerate(zip(ends, lengths, strict=True))
+    ]
+    (one,) = scene(sequence(*(run for runs in steps for run in runs)), spans).measure()
     return one.memory.recompute
 
 
@@ -137,6 +151,18 @@ def test_recompute(runs: list[Run], expected: tuple[list[int] | None, str | None
     assert outcome(found) == expected
     *_, forward, backward = expected
     assert found.ratio == (forward / backward if forward and backward else None)
+
+
+def test_a_step_that_begins_with_an_evaluation_repeats_as_much_as_the_others() -> None:
+    ahead, back = ("attention", "forward", 4, 10), ("attention_bwd", "backward", 4, 25)
+    step = [ahead, ("norm", None, 1, 9), ahead, back]
+    once = in_steps(step, step, step)
+    assert once.per_window is not None
+    assert once.per_window["lower"].to_list() == [40, 40, 40]
+    found = in_steps(step, [ahead, *step], step)
+    assert found.per_window is not None
+    assert found.per_window["ns"].to_list() == once.per_window["ns"].to_list()
+    assert in_steps([ahead, *step], [ahead, *step]).per_window is None, "no step tells what is an evaluation's"
 
 
 # Names of kernels in a row: capitals are signs, N and A forward units, n and a those that run again, B a backward unit; the rest is unsaid.
