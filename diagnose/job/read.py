@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from diagnose.errors import JobFileError
 from diagnose.job.derived import derived_from
 from diagnose.job.formats import READERS, accelerate, deepspeed, hugging_face
-from diagnose.job.formats.foreign import program_of, refusal, refuse_foreign, started
+from diagnose.job.formats.foreign import gathered, program_of, refusal, refuse_foreign, started
 from diagnose.job.formats.overrides import NAME as OVERRIDES
 from diagnose.job.formats.reader import Key
 from diagnose.job.layout import layers_of, stages_of
@@ -92,7 +92,7 @@ _ANY_JOB = "Give a configuration dump, flags, the command that started the job, 
 def _first_read(text: JobText) -> Parsed:
     """The text as the first reader that knows it reads it. Raises JobFileError."""
     try:
-        if (other := started(text)) is not None:
+        if (other := started(text) or gathered(text)) is not None:
             raise refusal(text, other)
         parsed = next((found for reader in READERS.values() if (found := reader.read(text)) is not None), None)
     except NoTrainingError:
@@ -534,7 +534,7 @@ def _boolean(raw: object, origin: Origin) -> bool | None:
 
 def _number(raw: object, kind: str, origin: Origin) -> int | float | None:
     if isinstance(raw, str) and origin != "key":
-        text = raw.strip()
+        text = re.sub(r"(?<=\d)_(?=\d)", "", raw.strip())  # 32_000 is a number to Python, whose argparse asks int
         if _INTEGER.fullmatch(text):
             raw = int(text)
         elif kind == "float" and _DECIMAL.fullmatch(text):

@@ -260,3 +260,27 @@ def test_values_that_are_another_keys_are_put_in() -> None:
         "micro: 2\nsize: ${micro}\nactor_rollout_ref: {actor: {ppo_micro_batch_size_per_gpu: '${size}', megatron: {tensor_model_parallel_size: '${b}'}}}\nb: ${b}\n"
     )
     assert (verl.get("micro_batch_size"), verl.get("tensor_model_parallel_size")) == (2, None)
+
+
+def test_numbers_as_python_writes_them_are_numbers() -> None:
+    """OpenLLM-France/Lucie-Training chronicles/pretrain/2_extension/context_extension.slurm: --seq-length 32_000."""
+    job = parse_job(f"python pretrain_gpt.py {FLAGS} --seq-length 32_000 --max-position-embeddings 131_072\n")
+    assert (job.get("seq_length"), job.get("max_position_embeddings")) == (32000, 131072)
+    with pytest.raises(JobFileError, match="expected int"):
+        parse_job(f"python pretrain_gpt.py {FLAGS} --seq-length 32__000\n")
+
+
+def test_processes_that_the_launcher_counts_itself_are_not_known() -> None:
+    """NVIDIA/TensorRT-Model-Optimizer examples/llm_qat/accelerate_config/fsdp2.yaml: num_processes: gpu."""
+    job = parse_job("distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\nnum_processes: gpu\nmixed_precision: bf16\n")
+    assert (job.get("world_size"), job.get("bf16")) == (None, True)
+
+
+def test_flags_of_a_framework_that_is_not_read_are_not_megatrons_for_standing_in_a_variable() -> None:
+    """RM-R1-UIUC/RM-R1 rm_r1/OpenRLHF/examples/scripts/train_conditional_llama.sh."""
+    text = (
+        'read -r -d "" sft_commands <<EOF\nopenrlhf.cli.train_sft --micro_train_batch_size 4 --zero_stage 3 --bf16 --seq-length 4096\nEOF\n'
+    )
+    with pytest.raises(JobFileError, match="is of OpenRLHF"):
+        parse_job(text)
+    assert parse_job("MODEL_ARGS=(\n  --num-layers 4 --bf16\n)\n").get("num_layers") == 4

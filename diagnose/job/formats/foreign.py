@@ -58,6 +58,20 @@ def program_of(text: JobText) -> ForeignJob | None:
     return next((one for one in text.table.foreign if one.programs and any(re.fullmatch(one.programs, word) for word in words)), None)
 
 
+def gathered(text: JobText) -> ForeignJob | None:
+    """The framework whose package a script names that starts no training which is known, and gathers flags in variables."""
+    if text.syntax != "shell" or text.command is None or text.command.program:
+        return None
+    words = [
+        set(re.split(r"[./]", word))
+        for line in text.lines
+        if not line.startswith("#")
+        for word in re.split(r"[\s\"'=;]+", line)
+        if "." in word
+    ]
+    return next((one for one in text.table.foreign if one.programs and any(parts & set(one.modules) for parts in words)), None)
+
+
 def started(text: JobText) -> ForeignJob | None:
     """The framework whose own package, or else program, a script's command starts, whatever arguments it has."""
     program = text.command.program if text.syntax == "shell" and text.command is not None else ""
