@@ -59,8 +59,8 @@ class Exchanges(Struct, frozen=True, kw_only=True):
     neither the call nor, of a reduction, the kernel's name tells), expert_ns (how long expert GEMMs ran that began before it, from
     the capture's start, those of several streams together), forward_ns (forward compute of its step that began before it, likewise),
     phase (null where not told), blocks (thread blocks of its kernel; null likewise), held_ns (how long compute was stalled on it).
-    `shapes`: name, launch (grid and block as text), bucket, kernels, median_ns, work_ns: the costliest compute kernels inside the steps.
-    A kernel that keeps its grid whatever it is given has a row for each bucket that it serves.
+    `shapes`: name, launch (grid and block as text), bucket, kernels, median_ns, short_ns (of the shortest tenth), work_ns: the costliest
+    compute kernels inside the steps. A kernel that keeps its grid whatever it is given has a row for each bucket that it serves.
     `stage_waits`: index, warm_up_ns, steady_ns, cool_down_ns (waiting for pipeline transfers), tail_ns (waiting for data-parallel exchanges
     after the last backward); `has_phases`: whether forward and backward could be told apart, which that split needs. `split_waits`: the
     same as `stage_waits`, with transfers between two ranks of an unknown group as the pipeline's.
@@ -233,6 +233,7 @@ def costliest_shapes(inside: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         .agg(
             pl.len().alias("kernels"),
             length.median().cast(pl.Int64).alias("median_ns"),
+            length.quantile(0.1, "lower").cast(pl.Int64).alias("short_ns"),
             length.sum().alias("work_ns"),
         )
         .sort(["work_ns", "name_id", *_LAUNCH, "bucket"], descending=[True, *[False] * (2 + len(_LAUNCH))])
@@ -246,6 +247,7 @@ def costliest_shapes(inside: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         pl.col("bucket").cast(pl.String),
         "kernels",
         "median_ns",
+        "short_ns",
         "work_ns",
     )
 

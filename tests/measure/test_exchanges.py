@@ -45,5 +45,5 @@ def test_a_kernel_that_serves_two_parts_of_the_model_counts_for_each_of_them() -
         {**ran, "bucket": "expert_gemm", "end": 300},
     ])  # fmt: skip
     trace = replace(trace_of([]), names=pl.DataFrame({"text": ["nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNT"]}))
-    told = costliest_shapes(inside, trace).select("bucket", "kernels", "median_ns", "work_ns").rows()
-    assert told == [("expert_gemm", 2, 300, 600), ("dense_gemm", 1, 100, 100)]
+    told = costliest_shapes(inside, trace).select("bucket", "kernels", "median_ns", "short_ns", "work_ns").rows()
+    assert told == [("expert_gemm", 2, 300, 300, 600), ("dense_gemm", 1, 100, 100, 100)]

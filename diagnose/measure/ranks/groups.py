@@ -129,21 +129,25 @@ def slow_devices(
 def _slower(pool: Sequence[Member], shapes: pl.DataFrame) -> dict[int, tuple[Slowness, float]]:
     """Those of the pool that are slower than its median device, with the share of their work that others do too.
 
-    `shapes`: member (its place), name, launch, bucket, median_ns, work_ns. Slower is a device on which most of the common work takes
-    longer.
+    `shapes`: member (its place), name, launch, bucket, median_ns, short_ns, work_ns. Slower is a device on which most of the common work
+    takes longer, the shortest launches of a kernel too: one that keeps its grid whatever it is given may hold other products there.
     """
     if len(pool) < 2:
         return {}
     own = shapes.filter(pl.col("member").is_in([member.place for member in pool]))
     usual = (
         own.group_by("name", "launch", "bucket")
-        .agg(pl.col("median_ns").quantile(0.5, "lower").alias("usual"), pl.len().alias("devices"))
-        .filter((pl.col("devices") > 1) & (pl.col("usual") > 0))
+        .agg(pl.col("median_ns", "short_ns").quantile(0.5, "lower").name.prefix("usual_"), pl.len().alias("devices"))
+        .filter((pl.col("devices") > 1) & (pl.col("usual_median_ns") > 0) & (pl.col("usual_short_ns") > 0))
     )
     ratio, work = pl.col("ratio"), pl.col("work_ns")
     told = (
         own.join(usual, on=["name", "launch", "bucket"])
-        .select("member", (pl.col("median_ns") / pl.col("usual")).alias("ratio"), "work_ns")
+        .select(
+            "member",
+            pl.min_horizontal(pl.col(name) / pl.col(f"usual_{name}") for name in ("median_ns", "short_ns")).alias("ratio"),
+            "work_ns",
+        )
         .sort("member", "ratio", "work_ns")
         .group_by("member", maintain_order=True)
         .agg(

@@ -13,7 +13,15 @@ from diagnose.measure.ranks.members import Member
 from diagnose.measure.waits.leads import Leads
 from diagnose.model.trace import Rank
 
-SHAPES = {"name": pl.String, "launch": pl.String, "bucket": pl.String, "kernels": pl.UInt32, "median_ns": pl.Int64, "work_ns": pl.Int64}
+SHAPES = {
+    "name": pl.String,
+    "launch": pl.String,
+    "bucket": pl.String,
+    "kernels": pl.UInt32,
+    "median_ns": pl.Int64,
+    "short_ns": pl.Int64,
+    "work_ns": pl.Int64,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +58,7 @@ class Did:
     work: Mapping[str, int] = field(default_factory=dict)
     streams: int = 1  # that share the work of a bucket evenly, all at once
     in_steps: Sequence[Mapping[str, int]] = ()  # compute by bucket, of each step
-    shapes: Sequence[tuple[str, str, int]] = ()  # name, bucket, median ns
+    shapes: Sequence[tuple[str, str, int] | tuple[str, str, int, int]] = ()  # name, bucket, median ns, and of the shortest tenth if another
     launch_gap_ns: int | None = None  # CPU time from one launch to the next
     launched: int = 100  # launching calls per step that were recorded
     paces: Sequence[float] = ()  # of each step: how many times as long as usual kernels take
@@ -120,7 +128,9 @@ def _exchanges(did: Did) -> Exchanges:
         lanes=tuple(did.lanes),
         instances=pl.DataFrame(rows, schema=_INSTANCES).sort("start", "end").with_row_index("op"),
         shapes=pl.DataFrame(
-            [(name, "1,1,1,128,1,1", bucket, 10, ns, ns * 10) for name, bucket, ns in did.shapes], schema=SHAPES, orient="row"
+            [(name, "1,1,1,128,1,1", bucket, 10, ns, short[0] if short else ns, ns * 10) for name, bucket, ns, *short in did.shapes],
+            schema=SHAPES,
+            orient="row",
         ),
         stage_waits=pl.DataFrame(waits),
         split_waits=pl.DataFrame({**waits, "steady_ns": did.unnamed_ns}),

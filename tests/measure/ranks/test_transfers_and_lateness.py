@@ -198,6 +198,16 @@ def test_attention_over_longer_packs_is_more_work_and_no_slow_gpu() -> None:
     assert (found.rank, found.cause, found.bucket) == (1, "more_work", "attention")
 
 
+def test_a_kernel_whose_shortest_launches_are_as_short_as_elsewhere_runs_other_products_there() -> None:
+    """A last stage runs the head's product by the kernel of the layers' products: its median is longer, and the GPU as fast."""
+    work = {True: {"dense_gemm": 15_000_000}, False: {"dense_gemm": 9_000_000}}
+    shapes = {True: [("nvjet", "dense_gemm", 310, 90)], False: [("nvjet", "dense_gemm", 230, 90)]}
+    (found,) = judged(
+        [replace(one, shapes=shapes[one.rank == 1]) for one in four(1, blocked_ns=blocked, work=lambda is_late: work[is_late])]
+    )
+    assert (found.rank, found.cause, found.bucket) == (1, "more_work", "dense_gemm")
+
+
 def test_who_issues_late_or_has_more_images_is_named_and_nobody_where_nobody_waits() -> None:
     (found,) = judged(four(1, blocked_ns=blocked, starved_ns=lambda is_late: 7_000_000 if is_late else 900_000))
     assert (found.rank, found.cause, found.bucket) == (1, "slow_host", None)
