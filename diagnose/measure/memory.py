@@ -102,7 +102,7 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame, d
         # Ranges of checkpoints name products too. Where a backward range holds nothing but kernels whose names say forward, more may be.
         told = _has_products(marked)
         marked = _followed(marked, work) if told else marked
-        far = marked if told else _stretches(work, _in_order(work, units, marked), stretches)
+        far = marked if told else _stretches(work, _in_order(work, _surely_back(units), marked), stretches)
         certain = _spans(marked, work, pieces)
         whole = certain if told else _spans(far, work, pieces)
         found = _in_full(*(_lengths(spans, windows) for spans in (whole, certain, _spans(_light(far), work, pieces))))
@@ -183,6 +183,15 @@ def _has_products(work: pl.DataFrame) -> bool:
 def _light(work: pl.DataFrame) -> pl.DataFrame:
     """What is repeated but matrix products."""
     return work.filter(~_PRODUCT)
+
+
+def _surely_back(units: pl.DataFrame) -> pl.DataFrame:
+    """The units without those of which a range alone says that they are backward's, and the same kernel runs forward elsewhere.
+
+    A backward range that holds a repetition says so of all in it whose names do not say forward.
+    """
+    forward = units.filter("ahead")["name_id"].unique()
+    return units.filter(pl.col("ahead") | ~pl.col("name_id").is_in(forward.implode()))
 
 
 def _followed(marked: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:

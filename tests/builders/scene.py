@@ -39,6 +39,8 @@ CLASSES: dict[str, tuple[str, str, str | None, str | None, str]] = {
     "nvjet_tst_NNN": ("expert_gemm", "compute", None, None, "gemm"),
     "nvjet_tst_NTT": ("expert_gemm", "compute", None, None, "gemm"),
     "norm": ("norm", "compute", None, None, "norm"),
+    "top_k": ("router", "compute", None, None, "router"),
+    "top_k_bwd": ("router", "compute", None, None, "router"),
     "softmax": ("attention", "compute", None, None, "softmax"),
     "elementwise": ("elementwise", "compute", None, None, "elementwise"),
     "adam": ("optimizer", "compute", None, None, "optimizer"),

@@ -67,6 +67,11 @@ COMPILED = [
     ("gemm", "recompute", 10), ("attention", "recompute", 10), ("norm", "backward", 10), ("nccl", None, 50), ("gemm", "recompute", 10),
     ("elementwise", "backward", 10),
 ]  # fmt: skip
+ROUTED: list[Run] = [(name, "forward", 1, 10) for name in ("norm", "attention", "top_k", "gemm")]
+RANGED: list[Run] = [
+    ("norm", "recompute", 1, 10), ("attention", "recompute", 1, 10), ("top_k", "backward", 1, 12), ("gemm", "backward", 1, 10),
+    ("elementwise", "backward", 1, 10), ("top_k_bwd", "backward", 1, 10), ("attention_bwd", "backward", 1, 25), ("norm", "backward", 1, 20),
+]  # fmt: skip
 # A layer of experts, two products each way, in a capture without ranges: products tell by the order of their operands which way they go.
 EXPERTS: list[Run] = [
     ("softmax", None, 1, 5),
@@ -131,6 +136,9 @@ FOUND: dict[str, tuple[list[Run], tuple[list[int] | None, str | None, int | None
         [*FIRST, ("norm", "recompute", 1, 10), ("gemm", "backward", 1, 10), ("attention", "recompute", 1, 10),
          ("permute", "backward", 1, 10), *GRADIENT],
         ([3 * 11], "inferred", 2, 1)),
+    # A range calls a router's kernel backward's whose name says nothing: it runs forward too, and the order goes on across it.
+    "a backward range without checkpoint ranges, with kernels whose names do not say forward": (
+        [*ROUTED, *ROUTED, *RANGED, *RANGED], ([2 * (4 * 11 + 2)], "inferred", 4, 2)),
     "helper kernels of attention are left out": ([FORWARD, ("vision_attention", "forward", 8, 1), BACKWARD], ([0], "inferred", 4, 4)),
     "forward work alone repeats nothing": ([FORWARD, ("gemm", "forward", 4, 10)], ([0], "inferred", None, None)),
     "ranges that tell the phases, and nothing forward inside backward": (
