@@ -98,7 +98,8 @@ def _resolved(waits: StreamWaits) -> StreamWaits:
 def _phases(work: pl.DataFrame, repeated: pl.Series) -> pl.Series:
     """The phase of each operation, where recompute is what `repeated` says: what else is called so is part of backward.
 
-    What is no compute belongs to a repetition where it was launched between two of its operations.
+    What is no compute belongs to a repetition where it was launched between two of its operations, or next to one and is called so: what
+    a repetition exchanges before its first kernel and behind its last.
     """
     said, backward = work["phase"], pl.lit("backward", dtype=work.schema["phase"])
     phase = pl.select(pl.when(said == "recompute").then(backward).otherwise(said).alias("phase")).to_series()
@@ -107,12 +108,14 @@ def _phases(work: pl.DataFrame, repeated: pl.Series) -> pl.Series:
     again = pl.col("op").is_in(repeated.implode())
     computes = pl.col("role") == "compute"
     launched = (
-        work.select("op", "role", again.alias("again"), pl.coalesce("call_start", "start").alias("at"), "start")
+        work.select("op", "role", "phase", again.alias("again"), pl.coalesce("call_start", "start").alias("at"), "start")
         .sort("at", "start", "op")
         .with_columns(pl.when(computes).then("again").alias("known"))
         .with_columns(pl.col("known").forward_fill().alias("before"), pl.col("known").backward_fill().alias("after"))
     )
-    inside = pl.when(computes).then("again").otherwise(pl.col("before") & pl.col("after")).fill_null(value=False)
+    called = (pl.col("phase") == "recompute").fill_null(value=False)
+    beside = (pl.col("before") & pl.col("after")) | (called & (pl.col("before") | pl.col("after")))
+    inside = pl.when(computes).then("again").otherwise(beside).fill_null(value=False)
     repeats = launched.filter(inside)["op"]
     return phase.scatter(repeats, pl.repeat("recompute", len(repeats), dtype=phase.dtype, eager=True))
 
