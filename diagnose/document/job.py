@@ -134,3 +134,4 @@ class PatchReport(Struct, frozen=True, kw_only=True):
     megatron_flags: tuple[str, ...]
     environment: tuple[str, ...]
     torchtitan_options: tuple[str, ...] = ()
+    own_overrides: tuple[str, ...] = ()  # in the keys of a program that hands settings to a framework (verl, NeMo RL, NeMo 1)

@@ -64,8 +64,12 @@ class JobFormat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """A key of its framework as the program calls it whose keys the file holds; None where that has no such key."""
         if self.takes and key not in self.takes:
             return None
-        own = next((one for one in self.calls if any(other.startswith(one.of) for other in held)), None)
+        own = self.calls_in(held)
         return key if own is None else own.name(key)
+
+    def calls_in(self, held: Collection[str]) -> Calls | None:
+        """How the program calls keys whose own ones the file holds; None for one that takes those of the framework."""
+        return next((one for one in self.calls if any(other.startswith(one.of) for other in held)), None)
 
 
 class ForeignJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -293,11 +293,11 @@ def taken_changes(spec: FixSpec, context: Context) -> list[ChangeSpec]:
     """The changes of a fix without those in keys of the job's framework that the program which reads the job file does not take."""
     if context.job is None:
         return list(spec.changes)
-    format_, held = context.job.table.formats[context.job.format], _held_keys(context.job)
+    format_, held = context.job.table.formats[context.job.format], held_keys(context.job)
     return [one for one in spec.changes if one.framework != format_.framework or format_.called(one.key, held) is not None]
 
 
-def _held_keys(job: Job) -> list[str]:
+def held_keys(job: Job) -> list[str]:
     """The keys that the job file holds."""
     return [one.key for one in job.settings.values() if one.source == "read"]
 
@@ -310,7 +310,7 @@ def as_held(spec: ChangeSpec, job: Job) -> ChangeSpec:
     """
     held, own = job.settings.get(spec.setting or ""), job.table.formats[job.format].framework
     if job.table.formats[job.format].calls and spec.framework == own:
-        called = job.table.formats[job.format].called(spec.key, _held_keys(job)) or spec.key
+        called = job.table.formats[job.format].called(spec.key, held_keys(job)) or spec.key
         there = held is not None and held.source == "read" and held.key.rpartition(".")[2] == called.rpartition(".")[2]
         return structs.replace(spec, key=held.key if held is not None and there else called)
     if held is None or held.source != "read" or spec.op != "set" or spec.framework != own or job.table.formats[own].whole:

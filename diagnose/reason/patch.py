@@ -30,7 +30,7 @@ from diagnose.knowledge.rulebook import Rulebook
 from diagnose.knowledge.settings import JobSettings, SettingSpec, flag_name, foreign
 from diagnose.reason.checks import check
 from diagnose.reason.context import Context, make_context
-from diagnose.reason.findings import FixReader, as_held, taken_changes
+from diagnose.reason.findings import FixReader, as_held, held_keys, taken_changes
 from diagnose.reason.findings import shown as setting_shown
 
 _NONE: frozenset[type] = frozenset()
@@ -330,6 +330,7 @@ class Patcher(Struct, frozen=True, kw_only=True):
         for one in wanted:
             state = self._apply(state, one)
         before = {result.id for result in self._wrong(job)}
+        own = self._has_own_keys(job)
         report = PatchReport(
             schema=PATCH_SCHEMA,
             tool=self.tool,
@@ -340,9 +341,10 @@ class Patcher(Struct, frozen=True, kw_only=True):
             written=state.written,
             left_to_you=state.left,
             still_wrong=tuple(result for result in self._wrong(state.job) if result.id in before),
-            bridge_overrides=self._launch(job, state, megatron_bridge.NAME),
+            bridge_overrides=() if own else self._launch(job, state, megatron_bridge.NAME),
             megatron_flags=self._launch(job, state, megatron_lm.NAME),
             torchtitan_options=at_launch(state.edits, job, torchtitan.NAME),
+            own_overrides=at_launch(state.edits, job, megatron_bridge.NAME) if own else (),
             environment=at_launch(state.edits, job, ENVIRONMENT),
         )
         return Patched(text=state.text, report=report)
@@ -371,14 +373,18 @@ class Patcher(Struct, frozen=True, kw_only=True):
     def _fires(self, key: str, job: Job) -> bool:
         return any(result.id == key for result in self._wrong(job))
 
+    def _has_own_keys(self, job: Job) -> bool:
+        """Whether the program of the job calls its framework's settings by keys of its own."""
+        return self.book.job.formats[job.format].calls_in(held_keys(job)) is not None
+
     def _launch(self, job: Job, state: _State, framework: str) -> tuple[str, ...]:
         """The changes as one framework's command line; where it is not the job's own, from the fixes anew."""
         if framework == framework_of(job.format, self.book.job):
             return at_launch(state.edits, job, framework)
         if framework_of(job.format, self.book.job) not in (megatron_bridge.NAME, megatron_lm.NAME):
             return ()  # another framework's words are of no use to it
-        if self.book.job.formats[job.format].calls:
-            return ()  # nor to a program that has its own words for one's settings
+        if self._has_own_keys(job):
+            return ()  # nor to a program that has words of its own for the settings
         return at_launch([edit for spec in state.specs for edit in plan(spec, self._context(job), framework).edits], job, framework)
 
     def _apply(self, state: _State, wanted: Wanted) -> _State:

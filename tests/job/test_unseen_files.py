@@ -187,7 +187,7 @@ def _told(text: str, name: str, fix: str) -> tuple[str, list[str], list[str]]:
     """The patched text, what is to be given at launch, and the keys that are left to a person."""
     done = Patcher(book=BOOK, tool=TOOL).patch(text, name, [Wanted(fixes=(fix,), finding="x")])
     report = done.report
-    return done.text, [*report.bridge_overrides, *report.megatron_flags], [one.key for one in report.left_to_you]
+    return done.text, [*report.own_overrides, *report.bridge_overrides, *report.megatron_flags], [one.key for one in report.left_to_you]
 
 
 @for_each("workers, written", ("0", False), ("null", False), ("4", True))
@@ -229,6 +229,13 @@ NEMO_RL = "python run_grpo.py policy.megatron_cfg.enabled=true policy.megatron_c
 def test_a_program_that_hands_settings_to_megatron_is_told_them_in_its_own_keys(text: str, fix: str, told: list[str]) -> None:
     """montehoover/verl and NVIDIA-NeMo/Run: `ddp.overlap_grad_reduce=true` is no key of verl's or NeMo's, and Hydra refuses it."""
     assert _told(text, "run.sh", fix)[1] == told
+
+
+def test_a_program_whose_own_keys_are_not_known_is_told_the_one_that_its_file_has() -> None:
+    done = Patcher(book=BOOK, tool=TOOL).patch(
+        "actor:\n  megatron: {ddp: {overlap_grad_reduce: false}}\n", "areal.yaml", [Wanted(fixes=("COM-10",), finding="x")]
+    )
+    assert (done.report.own_overrides, "actor.megatron.ddp.overlap_grad_reduce=true" in done.report.bridge_overrides) == ((), True)
 
 
 def test_the_whole_configuration_of_verls_older_supervised_trainer_is_read() -> None:
@@ -284,3 +291,27 @@ def test_flags_of_a_framework_that_is_not_read_are_not_megatrons_for_standing_in
     with pytest.raises(JobFileError, match="is of OpenRLHF"):
         parse_job(text)
     assert parse_job("MODEL_ARGS=(\n  --num-layers 4 --bf16\n)\n").get("num_layers") == 4
+
+
+@for_each(
+    "more, split",
+    ("--zero-stage 1", "optim"),
+    ("--zero-stage 0", "no_shard"),
+    ("--deepspeed_config ds.json --zero-stage 1", "optim_grads"),
+    ("--deepspeed_config $CONFIG", None),
+)
+def test_what_zero_splits_in_megatron_deepspeed_is_read(tmp_path: Path, more: str, split: str | None) -> None:
+    """bigscience-workshop/bigscience train/tr13-mtf/…/tr13f-6b3-mtf-xp3capmixlossseq.slurm."""
+    (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 2}}')
+    (tmp_path / "run.sh").write_text(f"deepspeed pretrain_gpt.py {FLAGS} --micro-batch-size 4 --deepspeed {more}\n")
+    job = read_job(tmp_path / "run.sh")
+    assert (job.format, job.get("data_parallel_sharding_strategy")) == ("megatron-deepspeed", split)
+    assert job.get("use_distributed_optimizer") == (None if split is None else split != "no_shard")
+
+
+def test_arguments_that_make_deepspeeds_configuration_are_read() -> None:
+    """01-ai/Yi finetune/scripts/run_sft_Yi_6b.sh; finetune/utils/ds_utils.py, get_train_ds_config."""
+    text = "deepspeed main.py --model_name_or_path x --per_device_train_batch_size 1 --zero_stage 2 --deepspeed --offload\n"
+    job = parse_job(text)
+    assert (job.get("data_parallel_sharding_strategy"), job.get("optimizer_cpu_offload")) == ("optim_grads", True)
+    assert parse_job(text.replace("--deepspeed ", "")).get("data_parallel_sharding_strategy") is None

@@ -135,7 +135,7 @@ def _of_command(command: Command, text: JobText) -> Parsed | None:
     if any(leaf.key == "launch.fsdp_config.fsdp_activation_checkpointing" and leaf.value is True for leaf in around):
         flags = [leaf for leaf in flags if leaf.key != "gradient_checkpointing"]  # FSDP recomputes instead
     below, said = _below([leaf for leaf in flags if leaf.key in _CONFIGURED], text)
-    leaves = [*(leaf for leaf in base if leaf.key not in own), *flags, *below]
+    leaves = [*(leaf for leaf in base if leaf.key not in own), *flags, *below, *_asked_of_deepspeed(flags)]
     told = {leaf.key for leaf in command.around}
     return parsed_command(
         command,
@@ -146,6 +146,16 @@ def _of_command(command: Command, text: JobText) -> Parsed | None:
         more=["the script decides what its arguments leave out"],
         open_ended=True,
     )
+
+
+def _asked_of_deepspeed(flags: Sequence[Leaf]) -> Iterator[Leaf]:
+    """`--deepspeed --zero_stage 2 --offload`: the arguments of DeepSpeed-Chat and its kin, which make the configuration of them."""
+    given = {leaf.key: leaf for leaf in flags}
+    if "deepspeed" not in given or given["deepspeed"].value is not True or "zero_stage" not in given:
+        return
+    yield replace(given["zero_stage"], key="deepspeed.zero_optimization.stage")
+    if "offload" in given and given["offload"].value is True:
+        yield replace(given["offload"], key="deepspeed.zero_optimization.offload_optimizer.device", value="cpu")
 
 
 def _of_trainer(command: Command) -> bool:

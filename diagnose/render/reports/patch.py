@@ -45,6 +45,7 @@ def _lists(document: PatchReport) -> Iterator[tuple[str, Listing | Lines]]:
     yield "Left to you", Listing(texts=tuple(f"{row.fix}: {row.key} {row.to} ({row.why})" for row in left))
     yield "Not applied", Listing(texts=tuple(f"{row.id} {row.title}. {row.why}" for row in document.skipped))
     yield "Wrong before, and still", Listing(texts=tuple(f"{row.id}: {row.summary}" for row in document.still_wrong))
+    yield "Instead of the file, in its own keys", Lines(texts=_joined(document.own_overrides))
     yield "Instead of the file, Megatron-Bridge", Lines(texts=_joined(document.bridge_overrides))
     yield "Instead of the file, Megatron-LM", Lines(texts=_joined(document.megatron_flags))
     yield "Instead of the file, torchtitan", Lines(texts=_joined(document.torchtitan_options))
