@@ -281,6 +281,8 @@ def test_processes_that_the_launcher_counts_itself_are_not_known() -> None:
     """NVIDIA/TensorRT-Model-Optimizer examples/llm_qat/accelerate_config/fsdp2.yaml: num_processes: gpu."""
     job = parse_job("distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\nnum_processes: gpu\nmixed_precision: bf16\n")
     assert (job.get("world_size"), job.get("bf16")) == (None, True)
+    offload = parse_job("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3, offload_optimizer_device: cpu}\nnum_processes: 8\n")
+    assert offload.get("optimizer_cpu_offload") is True
 
 
 def test_flags_of_a_framework_that_is_not_read_are_not_megatrons_for_standing_in_a_variable() -> None:

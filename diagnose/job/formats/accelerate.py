@@ -32,7 +32,7 @@ def taken(text: JobText) -> tuple[list[Leaf], list[str]]:
     for leaf in leaves_of(tree.data, tree.lines):
         plugin = leaf.key.partition(".")[0]
         without = (plugin == "fsdp_config" and kind != "FSDP") or (plugin == "deepspeed_config" and kind != "DEEPSPEED")
-        auto = leaf.value in ("auto", "None", "gpu", "cpu", -1)  # num_processes: -1 or a kind of device is left to the launcher
+        auto = leaf.value in ("auto", "None", -1) or (leaf.key == "num_processes" and leaf.value == "gpu")  # left to the launcher
         value = "no" if leaf.key == "mixed_precision" and leaf.value is False else leaf.value  # YAML takes no for false
         leaves.append(replace(leaf, value=None if without or auto else value, known=True))
     if kind == "FSDP" and not any(leaf.key == "fsdp_config.fsdp_version" for leaf in leaves):
