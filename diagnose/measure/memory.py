@@ -95,8 +95,7 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame, d
     """
     units = _units(work)
     families = _multiplicity(units)
-    attention = families.filter(pl.col("operation") == "attention")
-    counts = (int(attention["ahead"].sum()), int(attention["behind"].sum())) if attention.height else (None, None)
+    counts = _attention(families)
     marked = _plausible(work.filter(pl.col("role") == "compute"), families)
     if not marked.is_empty():
         # Ranges of checkpoints name products too. Where a backward range holds nothing but kernels whose names say forward, more may be.
@@ -111,7 +110,7 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame, d
     units = pl.concat([units, _product_units(work, directions)]).sort("index", "start", maintain_order=True)
     families = _multiplicity(_without_evaluations(units))
     again = families.filter(pl.col("ratio").is_between(REPEATED, SENSIBLE))
-    if families.select(((pl.col("operation") == "attention") & (pl.col("ratio") > SENSIBLE)).any()).item():
+    if (ratio := _ratio(*_attention(families))) is not None and ratio > SENSIBLE:
         return Recompute(per_window=None, status=None, forward=counts[0], backward=counts[1])
     if counts[0] is None and again.is_empty():
         return _without_backward_attention(work, windows)
@@ -271,6 +270,12 @@ def _multiplicity(units: pl.DataFrame) -> pl.DataFrame:
         pl.col("ahead").sum().cast(pl.Int64), (~pl.col("ahead")).sum().cast(pl.Int64).alias("behind")
     )
     return counted.with_columns((pl.col("ahead") / pl.col("behind")).alias("ratio"))
+
+
+def _attention(families: pl.DataFrame) -> tuple[int, int] | tuple[None, None]:
+    """Attention kernels of all parts, forward and backward; None each where a part does not run both ways."""
+    attention = families.filter(pl.col("operation") == "attention")
+    return (int(attention["ahead"].sum()), int(attention["behind"].sum())) if attention.height else (None, None)
 
 
 def _plausible(compute: pl.DataFrame, families: pl.DataFrame) -> pl.DataFrame:
