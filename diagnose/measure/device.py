@@ -390,7 +390,7 @@ def _measured(
     """All stages but the graph, and what that is made from, if it is wanted: it is large, so that no more is held beside it."""
     rank, work, classes, windows = one.rank, one.operations, classified.classes, one.steps.frame
     info = next((device for device in trace.devices if (device.rank, device.device) == (rank, one.device)), None)
-    begun = without_repeated(one.begun, windows)
+    begun = without_repeated(one.begun, windows, work)
     swept = sweep(trace, one, begun, classes, knowledge)
     inside, ran, host, absent = swept.inside, swept.ran, swept.host, swept.absent
     times = budget(ran, absent, work, windows, trace.provenance.origin_ns)

@@ -89,8 +89,10 @@ def mostly_clean(shares: pl.Series) -> bool:
     return clean > REPEATED and 2 * clean > len(shares)
 
 
-def without_repeated(begun: StartUp, windows: pl.DataFrame) -> StartUp:
+def without_repeated(begun: StartUp, windows: pl.DataFrame, work: pl.DataFrame) -> StartUp:
     """The same without the costs that come back in the steps `windows` (start, end): those are `again`, no start-up.
+
+    `work`: the device's operations (start, end), in order of start.
 
     They come back where several steps compile after one that did not, or one after several, or where each does for about as long; the last
     one ends before the next one's. A call that takes long at its first use alone can't.
@@ -98,6 +100,7 @@ def without_repeated(begun: StartUp, windows: pl.DataFrame) -> StartUp:
     compiled = begun.costs.filter("compiles")
     if compiled.is_empty() or windows.is_empty():
         return begun
+    windows = _with_what_leads_up(windows, compiled, work)
     shares = covered(windows, merge(_where_it_ends(compiled, windows))) / (windows["end"] - windows["start"]).clip(1)
     clean = (shares <= CLEAN).cum_sum()
     if int(pays_again(shares).sum()) >= REPEATED or (pays_again(shares) & (clean >= SETTLED)).any():
@@ -110,6 +113,32 @@ def without_repeated(begun: StartUp, windows: pl.DataFrame) -> StartUp:
     left = begun.costs.filter(~again)
     others = [one for one in begun.phases if one.name not in (FIRST_USE, AMONG)]
     return replace(begun, costs=left, again=begun.costs.filter(again), phases=_in_time([*others, *_cost_phase(FIRST_USE, left)]))
+
+
+def _with_what_leads_up(windows: pl.DataFrame, costs: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """The windows, of which those begin earlier that a cost leads up to: start, end.
+
+    A step begins with its first operation. What ended after all of the step before was under way, and before this one's first operation,
+    was done for this one: the batch lay on the device already, and the model is compiled before anything runs.
+    """
+    if work.is_empty():
+        return windows
+    began, ended = work["start"], work["end"].cum_max()
+    last = began.search_sorted(windows["start"], side="left").cast(pl.Int64) - 1  # the operation before the step's first
+    known = windows.select("start", "end").with_columns(
+        pl.when(last >= 0).then(began.gather(last.clip(0))).alias("under_way"),
+        pl.when(last >= 0).then(ended.gather(last.clip(0))).alias("done"),
+    )
+    leading = costs.select(pl.col("start").alias("from"), pl.col("end").alias("until")).sort("until")
+    joined = known.with_row_index("row").join_where(
+        leading, pl.col("until") > pl.col("under_way"), pl.col("until") <= pl.col("start"), pl.col("from") < pl.col("start")
+    )
+    earlier = joined.group_by("row").agg(pl.max_horizontal("from", "done").min().alias("begin"))
+    begins = known.with_row_index("row").join(earlier, on="row", how="left", maintain_order="left")
+    begin = pl.min_horizontal(pl.col("start"), pl.col("begin").fill_null(pl.col("start")))
+    follows = begin.shift(-1)
+    moved = begins.select(begin.alias("start"), pl.min_horizontal("end", follows.fill_null(pl.col("end"))).alias("end"))
+    return moved if moved.height and bool((moved["end"] > moved["start"]).all()) else windows
 
 
 def _where_it_ends(costs: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:

@@ -514,7 +514,7 @@ def _drop_unsteady(
     for index, name in under_start_up(work, windows, start_up.ranges).items():
         reasons.setdefault(index, f"inside the range {name!r}: start-up")
     whole = windows.filter(~pl.col("index").is_in(list(reasons)))
-    reasons = _warm_up(whole, without_repeated(start_up, whole)) | reasons
+    reasons = _warm_up(whole, without_repeated(start_up, whole, work)) | reasons
     for index in _capturing(trace, work, windows, rank):
         reasons.setdefault(index, "a CUDA graph was captured in it")
     if len(reasons) == windows.height:

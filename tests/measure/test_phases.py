@@ -86,7 +86,7 @@ def test_costs_that_come_back_are_no_start_up(paid: list[int], repeated: list[in
     whole = StartUp(
         costs=costs, again=costs.clear(), ranges=costs.clear(), begin=None, phases=(), left=1.0, before=0.0, share=0.0, span_ns=1
     )
-    found = without_repeated(whole, windows)
+    found = without_repeated(whole, windows, pl.DataFrame(schema={"start": pl.Int64, "end": pl.Int64}))
     assert [int(name) for name in found.again["name"]] == repeated
     assert sorted([*found.costs["name"], *found.again["name"]]) == sorted(costs["name"])
     assert [one.why.split()[0] for one in found.phases] == ([str(found.costs.height)] if repeated and found.costs.height else [])
@@ -225,6 +225,21 @@ def test_a_program_that_compiles_again_and_again_pays_for_it() -> None:
     assert (facts["recompilation_call"], facts["recompilation_call_ns"]) == ("_compile.compile_inner (dynamo_timed)", 10 * MS)
     assert (facts["first_use_ns"], facts["first_use_call"], facts["first_use_again_step"]) == (0, None, None)
     assert facts["host_gap_excess_ns"] == 2 * 10 // 5  # until the next launch
+
+
+def test_what_is_compiled_before_a_step_s_first_operation_is_that_step_s() -> None:
+    """The second, third and fifth of five steps compile for 10 ms before anything runs; the first one was steady."""
+    starts = (0, 30, 60, 80, 110)
+    items = [
+        run("gemm", (start + at) * MS, (start + at + 1) * MS, max((start + at - 1) * MS + 10, 0)) for start in starts for at in range(20)
+    ]
+    spans = [Span(text=f"step {number}", start=max(start - 10, 0) * MS, end=(start + 19) * MS) for number, start in enumerate(starts)]
+    again = [Span(text="_compile.compile_inner (dynamo_timed)", start=at * MS - 9 * MS, end=at * MS - 10) for at in (30, 60, 110)]
+    (device,) = scene(items, [*spans, *again]).measure()
+    facts = device_facts(device, device_records(device), KNOWLEDGE)
+    assert device.start_up.again.height == 3
+    assert facts["recompilation_call"] == "_compile.compile_inner (dynamo_timed)"
+    assert (facts["first_use_ns"], facts["start_up_only"]) == (0, False)
 
 
 def test_a_long_silence_before_code_is_loaded_is_compilation() -> None:
