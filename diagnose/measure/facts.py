@@ -568,6 +568,7 @@ def _memory(one: DeviceMeasure, records: DeviceRecords) -> dict[str, FactValue]:
         "recompute_lower_ns": memory.recompute_lower_ns,
         "recompute_light_ns": None if one.memory.recompute.per_window is None else step_mean(one.memory.recompute.per_window["light"]),
         "attention_forward_per_backward": one.memory.recompute.ratio,
+        "experts_recompute_told": one.memory.recompute.experts_told,
         "peak_allocated_bytes": memory.peak_allocated_bytes,
         "peak_reserved_bytes": memory.peak_reserved_bytes,
         "device_memory_bytes": memory.capacity_bytes,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import polars as pl
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from diagnose.measure.steps import per_window
 from diagnose.model.intervals import merge
@@ -29,13 +30,15 @@ class Recompute(Struct, frozen=True, kw_only=True):
 
     `ns` is the whole repetition; `lower` what is certainly repeated. They differ only where no range tells how far a repetition goes.
     `light` is the whole less matrix products: what a job repeats whose recompute covers no module with products. `ops`: rows of the compute
-    that is repeated, in the whole; `spans`: index, start, end of the time that this takes, with the gaps that it ends.
+    that is repeated, in the whole; `spans`: index, start, end of the time that this takes, with the gaps that it ends. `experts_told`:
+    whether ranges, or the names of the experts' products, tell if these are repeated; None where no expert computes.
     """
 
     per_window: pl.DataFrame | None
     status: Status | None
     forward: int | None  # attention kernels inside the steps
     backward: int | None
+    experts_told: bool | None = None
     ops: pl.Series = field(default_factory=lambda: pl.Series("op", dtype=pl.UInt32))
     spans: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"index": pl.Int32, "start": pl.Int64, "end": pl.Int64}))
 
@@ -82,7 +85,8 @@ def memory_use(
     """`inside`: the operations in the steps, with index; `pieces`: the gaps without compute; `events`, `whole`: as `peaks` takes them."""
     allocated, reserved = peaks(events, rank, device, whole=whole)
     columns = ("index", "op", "stream", "start", "end", "role", "bucket", "operation", "phase", "name_id")
-    found = recompute(inside.select(columns), windows, pieces, directions)
+    work = inside.select(columns)
+    found = replace(recompute(work, windows, pieces, directions), experts_told=_experts_told(work, directions))
     return MemoryUse(recompute=found, peak_allocated=allocated, peak_reserved=reserved)
 
 
@@ -262,6 +266,15 @@ def _product_units(work: pl.DataFrame, directions: Directions) -> pl.DataFrame:
         .then(pl.lit(value=False))
     )
     return _with_backward(experts.with_columns(ahead.alias("ahead")).filter(pl.col("ahead").is_not_null()))
+
+
+def _experts_told(work: pl.DataFrame, directions: Directions) -> bool | None:
+    """Whether anything tells if experts' products are repeated: ranges, or names of both ways; None without experts."""
+    experts = work.filter((pl.col("role") == "compute") & (pl.col("bucket") == EXPERT_GEMM))
+    if experts.is_empty():
+        return None
+    ways = (experts["name_id"].is_in(names.implode()).any() for names in (directions.ahead, directions.back))
+    return experts["phase"].null_count() < experts.height or all(ways)
 
 
 def _multiplicity(units: pl.DataFrame) -> pl.DataFrame:

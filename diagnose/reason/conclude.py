@@ -358,22 +358,33 @@ def _memory_of_log(logged: LoggedRun, values: Mapping[str, FactValue]) -> dict[s
 
 
 def _with_levels(memory: Memory, facts: Mapping[str, Fact]) -> Memory:
-    """The record with the levels that the facts hold."""
+    """The record with the levels that the facts hold, and without a recompute that they do not."""
     allocated, reserved = (value if isinstance(value := facts[name].value, int) else None for name in _LEVELS)
-    return structs.replace(memory, peak_allocated_bytes=allocated, peak_reserved_bytes=reserved)
+    known = memory
+    if facts["recompute_ns"].value is None:
+        known = structs.replace(memory, recompute_ns=None, recompute_lower_ns=None, recompute_status=None)
+    return structs.replace(known, peak_allocated_bytes=allocated, peak_reserved_bytes=reserved)
 
 
 _RECOMPUTE = ("recompute_ns", "recompute_lower_ns", "recompute_share", "recompute_restart_ns")
+
+
+def _repeats_experts(job: Job | None) -> bool:
+    """Whether selective recompute holds the whole block of experts."""
+    modules = None if job is None else job.get("recompute_modules")
+    return isinstance(modules, tuple) and "moe" in modules
 
 
 def configured_recompute(values: Mapping[str, FactValue], job: Job | None) -> dict[str, FactValue]:
     """The value within the range of counted recompute that the job file speaks for; nothing where it says nothing or the trace shows none.
 
     Recompute of attention alone repeats what is repeated for certain, that of modules without products no products; anything more repeats
-    what the order of the kernels shows.
+    what the order of the kernels shows. Where it is of experts, and nothing in the trace tells if those are repeated, none is known.
     """
     upper, lower, light = values["recompute_ns"], values["recompute_lower_ns"], values["recompute_light_ns"]
     granularity = None if job is None else job.get("recompute_granularity")
+    if granularity == "selective" and upper == 0 and values.get("experts_recompute_told") is False and _repeats_experts(job):
+        return dict.fromkeys((*_RECOMPUTE, "recompute_light_ns"))
     if job is None or not isinstance(upper, int) or not isinstance(lower, int) or not upper or granularity not in {"full", "selective"}:
         return {}
     chosen = upper

@@ -342,6 +342,34 @@ def test_the_value_that_a_job_file_picks(configured: str, chosen: int | None) ->
     assert configured_recompute({**values, "recompute_ns": 0}, job) == {}, "the trace shows none"
 
 
+@for_each("modules, told, known", ("[moe]", False, False), ("[moe]", True, True), ("[moe]", None, True), ("[mlp]", False, True))
+def test_where_nothing_tells_of_experts_that_the_job_repeats_nothing_is_known(modules: str, told: bool | None, known: bool) -> None:
+    values = {"recompute_ns": 0, "recompute_lower_ns": 0, "recompute_light_ns": 0, "experts_recompute_told": told, "step_ns": 1000}
+    job = parse_job(f"model: {{num_layers: 4, recompute_granularity: selective, recompute_modules: {modules}}}\n")
+    found = configured_recompute(values, job)
+    assert found == (
+        {}
+        if known
+        else dict.fromkeys(("recompute_ns", "recompute_lower_ns", "recompute_share", "recompute_restart_ns", "recompute_light_ns"))
+    )
+
+
+@for_each(
+    "names, told",
+    (("nvjet_tst_TNN", "nvjet_tst_NNN"), True),
+    (("nvjet_tst_TNN",), False),
+    (("expert",), False),
+    ((), None),
+)
+def test_names_of_both_ways_tell_of_experts(names: tuple[str, ...], told: bool | None) -> None:
+    assert (
+        recompute(
+            ("attention", "forward", 1, 10), *((name, None, 2, 20) for name in names), ("attention_bwd", "backward", 1, 25)
+        ).experts_told
+        is told
+    )
+
+
 def test_a_failed_allocation_outranks_every_wall(tmp_path: Path) -> None:
     failed = {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[OutOfMemory]", "pid": 10, "tid": 11, "ts": 1050,
               "args": {"Device Type": 1, "Device Id": 0, "Bytes": 1 << 33, "Total Allocated": 1 << 36, "Total Reserved": 1 << 36}}  # fmt: skip
