@@ -156,11 +156,12 @@ def _spans(repeated: pl.DataFrame, work: pl.DataFrame, pieces: pl.DataFrame) -> 
     again = pl.col("op").is_in(repeated["op"].implode())
     compute = work.filter(pl.col("role") == "compute").sort("index", "start", "op").with_columns(again.alias("again"))
     first = compute.filter(~pl.col("again").shift(1).fill_null(value=False))["op"]
+    follows = ~pl.col("op").is_in(first.implode())  # what computed before the gap is repeated
     own = work.filter((pl.col("role") == "transport") & (pl.col("phase") == "recompute"))["op"]
     foreign = work.filter((pl.col("role") == "transport") & ~pl.col("op").is_in(own.implode()))["op"]
     blocked = pl.col("cause") == "blocking"
-    arriving = (blocked & pl.col("op").is_in(first.implode()) & pl.col("producer").is_in(foreign.implode())).fill_null(value=False)
-    last = (blocked & pl.col("producer").is_in(own.implode())).fill_null(value=False)  # what it exchanges behind its last kernel
+    arriving = (blocked & ~follows & pl.col("producer").is_in(foreign.implode())).fill_null(value=False)
+    last = (blocked & follows & pl.col("producer").is_in(own.implode())).fill_null(value=False)  # what it exchanges behind its last kernel
     waited = pieces.filter((again & ~arriving) | last)
     return merge(pl.concat([frame.select("index", "start", "end") for frame in (repeated, waited)]), ("index",))
 

@@ -105,6 +105,9 @@ FOUND: dict[str, tuple[list[Run], tuple[list[int] | None, str | None, int | None
     "what a repetition exchanges goes with it": (
         [("gemm", "forward", 1, 10), ("nccl", "recompute", 1, 50), ("gemm", "recompute", 1, 7), ("gemm", "backward", 1, 10)],
         ([59], "measured", None, None)),
+    # Sequence parallelism gathers once more what forward had gathered, and computes nothing again.
+    "an exchange that a range calls repeated repeats nothing by itself": (
+        [FORWARD, ("nccl", "recompute", 1, 50), ("gemm", "backward", 1, 10), BACKWARD], ([0], "inferred", 4, 4)),
     # A compiled node launches a norm and its last kernel beside its operators, and ranges call them backward: all six kernels and the gaps
     # before them, the exchange too. The gradient's own product follows nothing that ran forward.
     "what ranges lose of a repetition follows as in a first forward": (
