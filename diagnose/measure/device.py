@@ -271,12 +271,21 @@ def device_work(trace: Trace, launches: Launches, classified: Classified) -> Ite
 _CLAIMED = (LOSS, OPTIMIZER, QUANTIZE)  # buckets whose findings claim all that runs there, casts among it
 
 
-def kernel_traits(trace: Trace, inside: pl.DataFrame, features: Features) -> dict[str, pl.Series]:
+def names_inside(trace: Trace, inside: pl.DataFrame) -> pl.DataFrame:
+    """id, text: the names of the operations in the steps."""
+    return trace.names.join(inside.select(pl.col("name_id").alias("id")), on="id", how="semi").drop_nulls("text")
+
+
+def _proving(names: pl.DataFrame, features: Features, feature: str, *, but: frozenset[str] = frozenset()) -> pl.Series:
+    """The ids of the names that prove a feature; those of `but` (texts) prove nothing."""
+    return names.filter(pl.col("text").is_in(sorted(matching(features[feature], names["text"].to_list()) - but)))["id"]
+
+
+def kernel_traits(names: pl.DataFrame, inside: pl.DataFrame, features: Features) -> dict[str, pl.Series]:
     """By trait (`TRAITS`), the operations in the steps that have it: by their names, or by what runs around them."""
-    names = trace.names.join(inside.select(pl.col("name_id").alias("id")), on="id", how="semi").drop_nulls("text")
 
     def named(feature: str) -> pl.Series:
-        proof = names.filter(pl.col("text").is_in(sorted(matching(features[feature], names["text"].to_list()))))["id"]
+        proof = _proving(names, features, feature)
         return inside.filter((pl.col("role") == "compute") & pl.col("name_id").is_in(proof.implode()))["op"]
 
     attention = inside["op"].filter(unfused_attention(inside))
@@ -285,16 +294,11 @@ def kernel_traits(trace: Trace, inside: pl.DataFrame, features: Features) -> dic
     return {FP32_PRODUCT: named(FP32_PRODUCT), CAST: casts.filter(~casts.is_in(elsewhere.implode())), UNFUSED_ATTENTION: attention}
 
 
-def directions(trace: Trace, inside: pl.DataFrame, features: Features) -> Directions:
+def directions(names: pl.DataFrame, features: Features) -> Directions:
     """Which products in the steps go forward and which back, by their names."""
-    names = trace.names.join(inside.select(pl.col("name_id").alias("id")), on="id", how="semi").drop_nulls("text")
-    texts = names["text"].to_list()
-    narrow = matching(features["narrow_gemm"], texts)
-
-    def named(feature: str) -> pl.Series:
-        return names.filter(pl.col("text").is_in(sorted(matching(features[feature], texts) - narrow)))["id"]
-
-    return Directions(ahead=named("forward_product"), back=named("backward_product"))
+    narrow = matching(features["narrow_gemm"], names["text"].to_list())
+    ahead, back = (_proving(names, features, feature, but=narrow) for feature in ("forward_product", "backward_product"))
+    return Directions(ahead=ahead, back=back)
 
 
 class DeviceWork(Struct, frozen=True, kw_only=True):
@@ -402,14 +406,13 @@ def _measured(
     )
     transport = CommunicationTimes(by_kind=by_kind(ran, inside, windows, classes, why.blocking), beside=beside_compute(ran, windows))
     used = usage(inside, ran, windows, classified, trace, products(inside, one.multiplied, rank))
-    traits = kernel_traits(trace, inside, knowledge.features)
+    names = names_inside(trace, inside)
+    traits = kernel_traits(names, inside, knowledge.features)
     launching = graph_launches(trace, rank, knowledge.hosts)
     counted = step_counts(inside, windows, absent, host, launching, traits, trace.provenance.own_spans())
     beside = compared(inside, work)
     whole = not trace.memory.is_empty() and from_its_start(trace, rank, knowledge.hosts)
-    memory = memory_use(
-        inside, windows, absent.pieces, directions(trace, inside, knowledge.features), trace.memory, rank, one.device, whole=whole
-    )
+    memory = memory_use(inside, windows, absent.pieces, directions(names, knowledge.features), trace.memory, rank, one.device, whole=whole)
     data_dependent = [bucket for bucket, spec in knowledge.buckets.items() if spec.data_dependent]
     holds = holds_of(work, host)
     exchanged = exchanges(work, inside, windows, classes, absent, trace, knowledge.exchanges, knowledge.features)

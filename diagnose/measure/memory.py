@@ -51,11 +51,8 @@ class Recompute(Struct, frozen=True, kw_only=True):
 class Directions(Struct, frozen=True, kw_only=True):
     """name_ids of the products whose names tell which way they go: those of a forward pass, and of the gradient of its input."""
 
-    ahead: pl.Series = field(default_factory=lambda: pl.Series(dtype=pl.UInt32))
-    back: pl.Series = field(default_factory=lambda: pl.Series(dtype=pl.UInt32))
-
-
-NO_DIRECTIONS = Directions()
+    ahead: pl.Series
+    back: pl.Series
 
 
 def _ratio(forward: int | None, backward: int | None) -> float | None:
@@ -90,7 +87,7 @@ def memory_use(
     return MemoryUse(recompute=found, peak_allocated=allocated, peak_reserved=reserved)
 
 
-def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame, directions: Directions = NO_DIRECTIONS) -> Recompute:
+def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame, directions: Directions) -> Recompute:
     """Find repeated forward work: by phase where ranges tell it, otherwise by how often the families of forward kernels run.
 
     It is the time in which repeated compute ran and the time in which compute was absent until repeated compute began: what the repetition
@@ -157,8 +154,9 @@ def _spans(repeated: pl.DataFrame, work: pl.DataFrame, pieces: pl.DataFrame) -> 
     compute = work.filter(pl.col("role") == "compute").sort("index", "start", "op").with_columns(again.alias("again"))
     first = compute.filter(~pl.col("again").shift(1).fill_null(value=False))["op"]
     follows = ~pl.col("op").is_in(first.implode())  # what computed before the gap is repeated
-    own = work.filter((pl.col("role") == "transport") & (pl.col("phase") == "recompute"))["op"]
-    foreign = work.filter((pl.col("role") == "transport") & ~pl.col("op").is_in(own.implode()))["op"]
+    moving = work.filter(pl.col("role") == "transport")
+    repeating = (pl.col("phase") == "recompute").fill_null(value=False)
+    own, foreign = moving.filter(repeating)["op"], moving.filter(~repeating)["op"]
     blocked = pl.col("cause") == "blocking"
     arriving = (blocked & ~follows & pl.col("producer").is_in(foreign.implode())).fill_null(value=False)
     last = (blocked & follows & pl.col("producer").is_in(own.implode())).fill_null(value=False)  # what it exchanges behind its last kernel

@@ -179,31 +179,31 @@ def stalls(work: pl.DataFrame, windows: pl.DataFrame, waits: StreamWaits, host: 
         "op", "name_id", "phase", "operation"
     )
     worked = host_work(pieces, shadowed, compute)
+    moving = merge(work.filter(pl.col("role") == "transport"))
     return Stalls(
         pieces=pieces,
         bounds=_bounds(found, pieces, work, windows),
         shadowed=shadowed,
         entered=_entered(cut, host),
-        beside=_beside(pieces, work),
-        freeing=_freeing(pieces, work, host),
+        beside=_beside(pieces, moving),
+        freeing=_freeing(pieces, moving, host),
         restarts=restarts(worked, pieces, host.blocked.select("start", "end"), work),
         worked=worked,
     )
 
 
-def _beside(pieces: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """Dependency-stalled time during which transport ran: index, op, ns."""
+def _beside(pieces: pl.DataFrame, moving: pl.DataFrame) -> pl.DataFrame:
+    """Dependency-stalled time during which transport ran: index, op, ns. `moving`: when any ran, disjoint."""
     stalled = pieces.filter(pl.col("cause") == "dependency_stalled").select("index", "start", "end", "op").sort("start")
-    common = overlaps(stalled, merge(work.filter(pl.col("role") == "transport")))
+    common = overlaps(stalled, moving)
     return stalled.select("index", "op").select(pl.all().gather(common["left"])).with_columns((common["end"] - common["start"]).alias("ns"))
 
 
-def _freeing(pieces: pl.DataFrame, work: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
-    """Time under an allocator call that waited for the device, while transport ran there: index, ns."""
+def _freeing(pieces: pl.DataFrame, moving: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
+    """Time under an allocator call that waited for the device, while transport ran there (`moving`, disjoint): index, ns."""
     under = pieces.filter(pl.col("cause") == "allocator").select("index", "start", "end").sort("start")
     waited = merge(host.freeing.select("start", pl.col("awaited_end").alias("end")))
-    ran = merge(work.filter(pl.col("role") == "transport"))
-    common = overlaps(waited, ran).select("start", "end").sort("start")
+    common = overlaps(waited, moving).select("start", "end").sort("start")
     return under.select("index", covered(under, common).alias("ns"))
 
 
