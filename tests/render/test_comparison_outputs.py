@@ -179,6 +179,18 @@ def test_every_word_of_the_vocabulary_is_spoken() -> None:
     assert set(story.WHY) == members(c.Why)
 
 
+@pytest.mark.parametrize(
+    ("met", "said"),
+    [(False, "Gate not met · Median step time unchanged"), (True, "Gate met · No change"), (None, "Gate not judged · No change")],
+)
+def test_a_gate_that_long_steps_fail_stands_beside_no_contradiction(met: bool | None, said: str) -> None:
+    document = rich()
+    assert document.gate is not None
+    outcome = structs.replace(document.outcome, result="no_change")
+    calm = structs.replace(document, outcome=outcome, gate=structs.replace(document.gate, met=met))
+    assert f"## {said}" in rendered("markdown", calm)
+
+
 # --- hostile texts and sizes ------------------------------------------------------------------------------------------
 
 

@@ -141,6 +141,8 @@ def headline(document: Comparison) -> str:
     effect = document.effect
     if effect.basis in ("two captures", "single step") and document.outcome.result in _CAPTURES:
         return (_LIKELY if doubtful(effect) else _CAPTURES)[document.outcome.result]
+    if document.outcome.result == "no_change" and document.gate is not None and document.gate.met is False:
+        return f"{_median(document).capitalize()} unchanged"  # long steps, or a finding, failed the gate
     return RESULT[document.outcome.result]
 
 
@@ -195,6 +197,11 @@ def effect_lines(document: Comparison) -> list[tuple[str, str]]:
         ("the verdict rests on", BASIS[effect.basis]),
         *([] if normalised is None else [_normalised(normalised)]),
     ]
+
+
+def _median(document: Comparison) -> str:
+    """The statistic that a verdict is about."""
+    return f"median {metric(document.effect.metric, document.window)}"
 
 
 def _statistic(effect: Effect) -> str:
