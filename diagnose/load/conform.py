@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from diagnose.errors import InputError
-from diagnose.model.intervals import clip, earliest, latest, merge
+from diagnose.model.intervals import clip, earliest, latest, merge, total_length
 from diagnose.model.ledger import CODES, Ledger
 from diagnose.model.statistics import median_of
 from diagnose.model.trace import SCHEMAS, SYSTEM, Device, Provenance, Rank, Trace
@@ -177,7 +177,7 @@ def _provenance(raw: RawTrace, ops: pl.DataFrame, origin: int) -> Provenance:
         latest(ops["end"]),
     )
     known = merge(spans)
-    total = int((known["end"] - known["start"]).sum())
+    total = total_length(known)
     note = f"The profiler recorded {spans.height} spans of its own overhead while the GPU was at work, {total / 1e6:.3f} ms together."
     return replace(told, overhead=tuple(known.rows()), notes=(*told.notes, note) if total else told.notes)
 

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from diagnose.errors import InputError
 from diagnose.load.conform import RawTable
+from diagnose.model.intervals import lasting
 from diagnose.model.ledger import Ledger
 from diagnose.model.trace import NAMING_NS, SYSTEM, CopyKind, OpKind, RangeKind, WaitKind
 
@@ -266,7 +267,7 @@ def _calls(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _system(frame: pl.DataFrame) -> pl.DataFrame:
     """The long calls of the operating system's libraries, as ranges."""
-    return frame.filter(pl.col("end") - pl.col("start") >= NAMING_NS).select(
+    return frame.filter(lasting >= NAMING_NS).select(
         process_of("globalTid"),
         pl.col("globalTid").alias("thread"),
         pl.col("start"),

@@ -17,7 +17,7 @@ from diagnose.document.device import RAN, WHY, Absent, StepBudget, StepSplit, Wh
 from diagnose.measure.steps import per_window
 from diagnose.measure.waits.hold_ups import HOST_WORK
 from diagnose.measure.waits.stalls import Stalls, ceilings, stall_times
-from diagnose.model.intervals import MAX_CLASSES, earliest, latest, overlaps, sweep, union_length
+from diagnose.model.intervals import MAX_CLASSES, earliest, lasting, latest, overlaps, sweep, total_length, union_length
 from diagnose.model.vocabulary import COMM_KINDS, CommKind
 
 OUTSIDE = -1  # window index of time that belongs to no step
@@ -150,7 +150,7 @@ def concurrency(work: pl.DataFrame, classes: pl.DataFrame, windows: pl.DataFrame
         )
         .with_columns(pl.when(pl.col("start") < pl.col("close")).then("index").otherwise(OUTSIDE).fill_null(OUTSIDE).alias("window"))
         .group_by("window", "mask")
-        .agg((pl.col("end") - pl.col("start")).sum().alias("ns"))
+        .agg(lasting.sum().alias("ns"))
         .sort("window", "mask")
     )
     compute = sum(one.mask for one in named if one.role == "compute")
@@ -198,7 +198,7 @@ def totals(work: pl.DataFrame, ran: Concurrency, origin_ns: int) -> dict[str, in
     kernels = work.select(pl.col("start", "end").filter(pl.col("kind") == "kernel"))
     return {
         "kernel_count": kernels.height,
-        "kernel_work_ns": int((kernels["end"] - kernels["start"]).sum()),
+        "kernel_work_ns": total_length(kernels),
         "device_busy_ns": int(ran.busy(ran.mask(lambda _: True))[0]),
         "kernel_busy_ns": union_length(kernels["start"], kernels["end"]),  # a copy between devices is communication, and no kernel
         "transport_busy_ns": int(ran.busy(ran.mask(is_role("transport")))[0]),
@@ -272,7 +272,7 @@ def absent_cells(found: Stalls, ran: Concurrency, work: pl.DataFrame, windows: p
     with_others = own.with_columns(beside["ran"].gather(common["right"]), (common["end"] - common["start"]).alias("ns"))
     nothing = pl.lit("nothing", dtype=Ran).alias("ran")
     alone = [
-        pieces.group_by("index", "code").agg((pl.col("end") - pl.col("start")).sum().alias("ns")).select("index", "code", nothing, "ns"),
+        pieces.group_by("index", "code").agg(lasting.sum().alias("ns")).select("index", "code", nothing, "ns"),
         with_others.group_by("index", "code").agg(-pl.col("ns").sum()).select("index", "code", nothing, "ns"),
     ]
     summed = pl.concat([*alone, with_others.group_by("index", "code", "ran").agg(pl.col("ns").sum()).select("index", "code", "ran", "ns")])
@@ -374,7 +374,7 @@ def by_kind(ran: Concurrency, inside: pl.DataFrame, windows: pl.DataFrame, class
         "class_id", pl.col("kind").fill_null("other"), pl.col("backend").fill_null("other")
     )
     counted = (
-        inside.select("index", "class_id", (pl.col("end") - pl.col("start")).alias("ns"))
+        inside.select("index", "class_id", lasting.alias("ns"))
         .join(transport, on="class_id", how="inner")
         .group_by(keys)
         .agg(pl.len().alias("count"), pl.col("ns").sum().alias("work_ns"))

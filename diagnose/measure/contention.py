@@ -18,7 +18,7 @@ import polars as pl
 
 from diagnose.measure.shapes import SHAPE
 from diagnose.measure.steps import per_window
-from diagnose.model.intervals import covered, merge
+from diagnose.model.intervals import covered, lasting, merge
 
 AT_LEAST = 5  # analysis contract: kernels alone, and as many beside transport, that a comparison takes, over all shapes
 # Of one shape at least so many, this project's choice: a capture of three steps, after warm-up, holds what each does once three times.
@@ -86,7 +86,7 @@ def _ran(inside: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     computes = (pl.col("role") == "compute") & (pl.col("kind") == "kernel") & (pl.col("end") > pl.col("start"))
     kernels = inside.select(pl.col("index", "op", *SHAPE, "start", "end").filter(computes))
     beside = covered(kernels, merge(work.filter(pl.col("role") == "transport")))
-    length = (pl.col("end") - pl.col("start")).alias("length")
+    length = lasting.alias("length")
     places = ((1, "before"), (-1, "after"), (2, "before_that"), (-2, "after_that"))
     next_to = (pl.col("name_id").shift(step).alias(name) for step, name in places)
     return kernels.select("index", "op", *SHAPE, *next_to, length, beside.alias("beside"))

@@ -14,6 +14,7 @@ from diagnose.knowledge.features import Features, matching
 from diagnose.measure.shapes import blocks
 from diagnose.measure.steps import per_window
 from diagnose.measure.waits.stalls import Stalls
+from diagnose.model.intervals import lasting
 from diagnose.model.trace import Trace
 from diagnose.model.vocabulary import EXPERT_GEMM
 
@@ -91,7 +92,7 @@ class Exchanges(Struct, frozen=True, kw_only=True):
     def in_steps(self, kind: str, shapes: Collection[str] | None = None) -> pl.DataFrame:
         """The instances of such lanes in the steps, with their duration (ns), in order of start."""
         ran = self.instances.filter(pl.col("index").is_not_null() & pl.col("lane").is_in(self.lanes_of(kind, shapes)))
-        return ran.with_columns((pl.col("end") - pl.col("start")).alias("ns"))
+        return ran.with_columns(lasting.alias("ns"))
 
 
 def exchanges(
@@ -225,16 +226,15 @@ def _work_before(lasted: pl.DataFrame, until: pl.Series) -> pl.Series:
 
 def costliest_shapes(inside: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """The costliest compute kernels in the steps by name and launch shape, as `Exchanges` holds them."""
-    length = pl.col("end") - pl.col("start")
     costly = (
         inside.lazy()
         .filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel"))
         .group_by("name_id", *_LAUNCH, "bucket")
         .agg(
             pl.len().alias("kernels"),
-            length.median().cast(pl.Int64).alias("median_ns"),
-            length.quantile(0.1, "lower").cast(pl.Int64).alias("short_ns"),
-            length.sum().alias("work_ns"),
+            lasting.median().cast(pl.Int64).alias("median_ns"),
+            lasting.quantile(0.1, "lower").cast(pl.Int64).alias("short_ns"),
+            lasting.sum().alias("work_ns"),
         )
         .sort(["work_ns", "name_id", *_LAUNCH, "bucket"], descending=[True, *[False] * (2 + len(_LAUNCH))])
         .head(SHAPES_KEPT)
@@ -258,7 +258,7 @@ def costliest_shapes(inside: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 def _with_stalls(instances: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
     """The instances with held_ns. `pieces`: all that blocks (index, start, end, op, producer)."""
     theirs = pieces.filter(pl.col("producer").is_in(instances["op"].implode()))  # few of all that block are for transport
-    held = theirs.group_by(pl.col("producer").alias("op")).agg((pl.col("end") - pl.col("start")).sum().alias("held_ns"))
+    held = theirs.group_by(pl.col("producer").alias("op")).agg(lasting.sum().alias("held_ns"))
     return instances.join(held, on="op", how="left", maintain_order="left").with_columns(pl.col("held_ns").fill_null(0))
 
 
@@ -293,15 +293,14 @@ def _stage_waits(
         .join(backward, on="index", how="left")
         .join(forward, on="index", how="left")
     )
-    length = pl.col("end") - pl.col("start")
     pipeline = pl.col("kind") == PIPELINE
     warm = pl.coalesce((pl.col("next") >= pl.col("close")) | (pl.col("next") <= pl.col("first_backward")), pl.lit(value=False))
     cool = ~warm & pl.coalesce(pl.col("start") >= pl.col("last_forward"), pl.lit(value=False))
     tail = (pl.col("kind") == "data") & pl.coalesce(pl.col("end") > pl.col("last_backward"), pl.lit(value=False))
     summed = placed.group_by("index").agg(
-        length.filter(pipeline & warm).sum().alias("warm_up_ns"),
-        length.filter(pipeline & ~warm & ~cool).sum().alias("steady_ns"),
-        length.filter(pipeline & cool).sum().alias("cool_down_ns"),
-        length.filter(tail).sum().alias("tail_ns"),
+        lasting.filter(pipeline & warm).sum().alias("warm_up_ns"),
+        lasting.filter(pipeline & ~warm & ~cool).sum().alias("steady_ns"),
+        lasting.filter(pipeline & cool).sum().alias("cool_down_ns"),
+        lasting.filter(tail).sum().alias("tail_ns"),
     )
     return per_window(windows, summed).fill_null(0)

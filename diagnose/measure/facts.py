@@ -21,7 +21,7 @@ from diagnose.measure.kernels import synchronous_share
 from diagnose.measure.phases import longest_cost, mostly_clean, pays_again
 from diagnose.measure.records import DeviceRecords
 from diagnose.model.environment import EnvironmentItem
-from diagnose.model.intervals import earliest, latest, merge, overlaps
+from diagnose.model.intervals import earliest, lasting, latest, merge, overlaps, total_length
 from diagnose.model.names import shorten
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import Provenance, Trace
@@ -432,8 +432,7 @@ def _typical_length(one: DeviceMeasure, kind: CommKind) -> int | None:
 
 def _of_tokens(one: DeviceMeasure, lanes: Collection[int]) -> pl.DataFrame:
     """The exchanges on these lanes that move more than counts, with their lengths (ns)."""
-    length = pl.col("end") - pl.col("start")
-    instances = one.exchanges.instances.filter(pl.col("lane").is_in(lanes)).with_columns(length.alias("ns"))
+    instances = one.exchanges.instances.filter(pl.col("lane").is_in(lanes)).with_columns(lasting.alias("ns"))
     return instances.filter(pl.col("ns") >= SMALL_EXCHANGE * pl.col("ns").max())
 
 
@@ -502,7 +501,7 @@ def _bus_bytes(one: DeviceMeasure) -> int | None:
     large = instances.with_columns(factors.gather(instances["lane"])).filter(
         pl.col("index").is_not_null() & (pl.col("bytes") >= LARGE_BYTES) & pl.col("factor").is_not_null()
     )
-    taken = int((large["end"] - large["start"]).sum())
+    taken = total_length(large)
     return round(1e9 * float((large["factor"] * large["bytes"]).sum()) / taken) if taken else None
 
 
@@ -600,7 +599,7 @@ def _overhead(told: Provenance, devices: Sequence[DeviceMeasure]) -> int | None:
     if told.overhead is None:
         return None
     common = overlaps(told.own_spans(), merge(pl.concat([one.steps.frame.select("start", "end") for one in devices])))
-    return int((common["end"] - common["start"]).sum())
+    return total_length(common)
 
 
 def _hip_version(environment: Collection[EnvironmentItem]) -> int | None:

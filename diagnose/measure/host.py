@@ -8,7 +8,7 @@ from msgspec import Struct
 from diagnose.knowledge.features import Features
 from diagnose.knowledge.taxonomy import HostRole, HostRules, union
 from diagnose.measure.steps import inside_windows
-from diagnose.model.intervals import merge, sweep
+from diagnose.model.intervals import lasting, merge, sweep
 from diagnose.model.trace import NAMING_NS, Trace
 from diagnose.model.vocabulary import DISPATCH, EXPERT_GEMM, ROUTER
 
@@ -215,7 +215,7 @@ def _staged_copies(copies: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 def kept_ranges(trace: Trace, rules: HostRules) -> pl.DataFrame:
     """The ranges that are still looked at once steps and buckets are known: those with a meaning, and long ones that may name a pause."""
     ids = _meaning(trace, rules, "garbage_collection", "data_loading", "message_passing")
-    return trace.ranges.filter(pl.col("text_id").is_in(ids.implode()) | (pl.col("end") - pl.col("start") >= NAMING_NS))
+    return trace.ranges.filter(pl.col("text_id").is_in(ids.implode()) | (lasting >= NAMING_NS))
 
 
 def _meaning(trace: Trace, rules: HostRules, *meanings: str) -> pl.Series:
@@ -243,11 +243,11 @@ def _long(trace: Trace, rank: int, threads: pl.Series, calls: pl.DataFrame, rule
     ranges = trace.ranges.filter(
         (pl.col("rank") == rank) & pl.col("thread").is_in(threads.implode()) & ~pl.col("text_id").is_in(step_marks(trace, rules).implode())
     )
-    lasting = pl.col("end") - pl.col("start") >= NAMING_NS
+    long = lasting >= NAMING_NS
     return pl.concat(
         [
-            calls.filter(lasting).select("start", "end", "name_id", pl.lit(value=True).alias("call"), pl.lit(value=False).alias("frame")),
-            ranges.filter(lasting).select(
+            calls.filter(long).select("start", "end", "name_id", pl.lit(value=True).alias("call"), pl.lit(value=False).alias("frame")),
+            ranges.filter(long).select(
                 "start",
                 "end",
                 pl.col("text_id").alias("name_id"),

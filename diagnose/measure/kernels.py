@@ -25,7 +25,7 @@ from diagnose.measure.shapes import blocks
 from diagnose.measure.steps import per_window
 from diagnose.measure.waits.host_costs import long_gaps
 from diagnose.measure.waits.stalls import Stalls
-from diagnose.model.intervals import levels, merge, overlaps
+from diagnose.model.intervals import lasting, levels, merge, overlaps
 from diagnose.model.trace import Device, OpKind, Trace
 from diagnose.model.vocabulary import (
     ATTENTION,
@@ -118,7 +118,7 @@ def bucket_times(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame:
 
 def by_evidence(inside: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
     """bucket, phase, decided_by (the kind of evidence), work_ns over all steps."""
-    work = inside.group_by("class_id").agg((pl.col("end") - pl.col("start")).sum().alias("work_ns"))
+    work = inside.group_by("class_id").agg(lasting.sum().alias("work_ns"))
     return (
         work.join(classes.select("class_id", "bucket", "phase", "decided_by"), on="class_id")
         .group_by("bucket", "phase", "decided_by")
@@ -148,7 +148,7 @@ def uses(inside: pl.DataFrame, buckets: pl.Enum) -> Uses:
     code = pl.col("name_id").cast(pl.Int64).fill_null(-1) + 1
     for column, dtype in (("bucket", buckets), ("role", Role), ("kind", OpKind)):
         code = code * len(dtype.categories) + pl.col(column).to_physical().cast(pl.Int64)
-    length = (pl.col("end") - pl.col("start")).alias("ns")
+    length = lasting.alias("ns")
     rows = inside.select((code * len(streams) + number.cast(pl.Int64)).alias("code"), "index", length, "operation", number)
     coded = pl.concat(rows.partition_by("number", maintain_order=True)) if rows.height else rows
     first, last = (int(value) if isinstance(value, int) else 0 for value in (inside["index"].min(), inside["index"].max()))
@@ -315,9 +315,7 @@ def occupancy(inside: pl.DataFrame, names: pl.Series, device: Device | None, lim
     if limit is None:
         return SmOccupancy()
     ran = inside.filter((pl.col("kind") == "kernel") & (pl.col("role") == "compute"))
-    grouped = ran.group_by("name_id", "bucket", *_SHAPE).agg(
-        pl.len().alias("kernels"), (pl.col("end") - pl.col("start")).sum().alias("work")
-    )
+    grouped = ran.group_by("name_id", "bucket", *_SHAPE).agg(pl.len().alias("kernels"), lasting.sum().alias("work"))
     known = residency(grouped, limit)
     if known["fill"].null_count() == known.height:
         return SmOccupancy()
@@ -397,7 +395,6 @@ def step_counts(
     `traits`: by trait the operations that have it; `overhead`: start, end of the profiler's own spans, disjoint, by start.
     """
     of_graph = pl.col("graph_node").is_not_null() | (pl.col("correlation").is_in(graphs.implode()) & pl.col("correlation").is_not_null())
-    length = pl.col("end") - pl.col("start")
     kernel, compute = pl.col("kind") == "kernel", (pl.col("kind") == "kernel") & (pl.col("role") == "compute")
     to_host = pl.col("copy_kind") == "d2h"
     alone, held = kernel & ~of_graph & pl.col("issued").is_not_null(), pl.col("issued") >= pl.col("end")
@@ -409,23 +406,23 @@ def step_counts(
             pl.len().cast(pl.Int64).alias("operations"),
             kernel.sum().alias("kernels_per_step"),
             compute.sum().alias("compute_kernels"),
-            (compute & (length < TINY_NS)).sum().alias("tiny_kernels_per_step"),
-            length.filter(compute).median().cast(pl.Int64).alias("kernel_median_ns"),
+            (compute & (lasting < TINY_NS)).sum().alias("tiny_kernels_per_step"),
+            lasting.filter(compute).median().cast(pl.Int64).alias("kernel_median_ns"),
             (kernel & of_graph).sum().alias("graph_kernels"),
             pl.col("correlation").filter(pl.col("issued").is_not_null()).drop_nulls().n_unique().alias("launch_calls_per_step"),
             pl.col("correlation").filter(of_graph | (pl.col("kind") == "graph")).n_unique().alias("graph_launches_per_step"),
-            (alone & (length >= TELLING_NS)).sum().alias("telling_launches"),
-            (alone & (length >= TELLING_NS) & held).sum().alias("synchronous_launches"),
+            (alone & (lasting >= TELLING_NS)).sum().alias("telling_launches"),
+            (alone & (lasting >= TELLING_NS) & held).sum().alias("synchronous_launches"),
             (pl.col("issued") - pl.col("call_start")).filter(alone & held).sum().alias("synchronous_launch_ns"),
-            length.filter(pl.col("kind") == "graph").sum().alias("opaque_work_ns"),
-            length.sum().alias("work_ns"),
+            lasting.filter(pl.col("kind") == "graph").sum().alias("opaque_work_ns"),
+            lasting.sum().alias("work_ns"),
             (pl.col("role") == "packing").sum().alias("packing_kernels_per_step"),
             (pl.col("bucket") == ROUTER).sum().alias("router_kernels_per_step"),
             ((pl.col("bucket") == OPTIMIZER) & kernel).sum().alias("optimizer_kernels_per_step"),
             ((pl.col("bucket") == EXPERT_GEMM) & kernel).sum().alias("expert_gemm_kernels_per_step"),
-            length.filter(pl.col("bucket") == EXPERT_GEMM).median().cast(pl.Int64).alias("expert_gemm_median_ns"),
-            length.filter(pl.col("bucket") == EXPERT_GEMM).sum().alias("expert_work_ns"),
-            length.filter((pl.col("bucket") == EXPERT_GEMM) & (pl.col("operation") == "grouped_gemm")).sum().alias("expert_grouped_ns"),
+            lasting.filter(pl.col("bucket") == EXPERT_GEMM).median().cast(pl.Int64).alias("expert_gemm_median_ns"),
+            lasting.filter(pl.col("bucket") == EXPERT_GEMM).sum().alias("expert_work_ns"),
+            lasting.filter((pl.col("bucket") == EXPERT_GEMM) & (pl.col("operation") == "grouped_gemm")).sum().alias("expert_grouped_ns"),
             pl.col("bytes").filter(pl.col("copy_kind") == "h2d").sum().alias("copy_h2d_bytes"),
             (pl.col("copy_kind") == "p2p").sum().alias("peer_copies_per_step"),
             pl.col("bytes").filter(to_host).sum().alias("copy_d2h_bytes"),
@@ -505,13 +502,12 @@ def pointwise_chains(inside: pl.DataFrame, claimed: pl.Series) -> pl.DataFrame:
     One of a chain has to move the tensor all the same. `inside`: operations in the steps in order of start; `claimed`: which of them copy
     into another type or are of unfused attention, findings of their own; these break no chain and do not count.
     """
-    length = pl.col("end") - pl.col("start")
     chain = inside.filter(pl.col("kind") == "kernel").select(
         "index",
         (pl.col("bucket") == ELEMENTWISE).rle_id().over("stream", "index").alias("chain"),
         "stream",
         "bucket",
-        length.alias("ns"),
+        lasting.alias("ns"),
         claimed=pl.col("op").is_in(claimed.implode()),
     )
     own = chain.filter((pl.col("bucket") == ELEMENTWISE) & ~pl.col("claimed")).group_by("index", "stream", "chain")
@@ -565,7 +561,7 @@ def unfused_attention(inside: pl.DataFrame) -> pl.Series:
 
 def _busy(inside: pl.DataFrame, windows: pl.DataFrame, traits: Mapping[str, pl.Series]) -> pl.DataFrame:
     """index, tiny_kernel_busy_ns, pageable_copy_ns, and for each trait its own, such as cast_busy_ns: unions per window."""
-    short = (pl.col("kind") == "kernel") & (pl.col("role") == "compute") & (pl.col("end") - pl.col("start") < TINY_NS)
+    short = (pl.col("kind") == "kernel") & (pl.col("role") == "compute") & (lasting < TINY_NS)
     subsets: dict[str, pl.Expr | pl.Series] = {
         "tiny_kernel_busy_ns": short,
         "pageable_copy_ns": ~pl.col("pinned"),

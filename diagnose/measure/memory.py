@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from diagnose.measure.steps import per_window
-from diagnose.model.intervals import merge
+from diagnose.model.intervals import lasting, merge
 from diagnose.model.vocabulary import EXPERT_GEMM, ROUTER, Status
 
 # Forward kernels per backward kernel of one family. All are this project's choice.
@@ -127,9 +127,7 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame, d
 
 def _without_backward_attention(work: pl.DataFrame, windows: pl.DataFrame) -> Recompute:
     """Nothing is recomputed where no backward kernel ran, or where ranges tell the phases and no forward kernel lies inside backward."""
-    compute = work.filter(pl.col("role") == "compute").select(
-        pl.col("phase").cast(pl.String), (pl.col("end") - pl.col("start")).alias("ns")
-    )
+    compute = work.filter(pl.col("role") == "compute").select(pl.col("phase").cast(pl.String), lasting.alias("ns"))
     phases = dict(compute.group_by("phase").agg(pl.col("ns").sum()).iter_rows())
     ranged = "backward" in phases and phases.get(None, 0) < (1 - PHASED) * sum(phases.values())
     if "forward" in phases and ("backward" not in phases or ranged):
@@ -141,7 +139,7 @@ def _without_backward_attention(work: pl.DataFrame, windows: pl.DataFrame) -> Re
 
 def _lengths(spans: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """Per window (index, ns): how long its spans are together."""
-    spent = spans.group_by("index").agg((pl.col("end") - pl.col("start")).sum().alias("ns"))
+    spent = spans.group_by("index").agg(lasting.sum().alias("ns"))
     return per_window(windows, spent).fill_null(0)
 
 
@@ -237,7 +235,7 @@ def _units(work: pl.DataFrame) -> pl.DataFrame:
     )
     told = family.with_columns(ahead.alias("ahead")).filter(pl.col("ahead").is_not_null())
     key = [*_FAMILY, "ahead"]
-    by_name = told.group_by(*key, "name_id").agg((pl.col("end") - pl.col("start")).sum().alias("work")).sort("work", "name_id")
+    by_name = told.group_by(*key, "name_id").agg(lasting.sum().alias("work")).sort("work", "name_id")
     main = by_name.unique(key, keep="last", maintain_order=True)
     units = told.join(main.select(*key, "name_id"), on=[*key, "name_id"], how="semi", maintain_order="left")
     both = units.group_by(_FAMILY).agg(pl.col("ahead").n_unique().alias("ways")).filter(pl.col("ways") > 1)
@@ -315,7 +313,7 @@ def _extra_attention(units: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame
     """
     keys = ["index", "bucket"]
     attention = units.filter(pl.col("operation") == "attention")
-    ahead = attention.filter("ahead").group_by(keys).agg(pl.len().alias("n"), (pl.col("end") - pl.col("start")).sum().alias("work"))
+    ahead = attention.filter("ahead").group_by(keys).agg(pl.len().alias("n"), lasting.sum().alias("work"))
     behind = attention.filter(~pl.col("ahead")).group_by(keys).agg(pl.len().alias("m"))
     again = pl.col("n").is_between(REPEATED * pl.col("m"), SENSIBLE * pl.col("m"))
     extra = pl.when(again).then(pl.col("work") * (pl.col("n") - pl.col("m")) // pl.col("n")).otherwise(0)
@@ -394,7 +392,7 @@ def _lines(work: pl.DataFrame, repeated: pl.DataFrame) -> pl.DataFrame:
     own = repeated.select("stream", pl.col("stream").alias("line")).unique(maintain_order=True)
     if products.is_empty():
         return own
-    computes = work.filter(pl.col("role") == "compute").group_by("stream").agg((pl.col("end") - pl.col("start")).sum().alias("ns"))
+    computes = work.filter(pl.col("role") == "compute").group_by("stream").agg(lasting.sum().alias("ns"))
     main = computes.sort("ns", "stream", nulls_last=True)["stream"].tail(1)
     beside = pl.concat([products, main]).unique(maintain_order=True)
     others = own.filter(~pl.col("stream").is_in(beside.implode()))

@@ -23,7 +23,7 @@ import polars as pl
 
 from diagnose.document.device import LayerPart, LayerPass
 from diagnose.measure.buckets.line import LOOP
-from diagnose.model.intervals import covered, merge, sweep
+from diagnose.model.intervals import covered, lasting, merge, sweep
 from diagnose.model.vocabulary import DISPATCH, EXPERT_GEMM, MOE_PARTS, ROUTER
 
 # of the passes of a phase must hold both exchanges' sides alike; else layers overlap and no pass can be told (our own choice)
@@ -145,7 +145,7 @@ def _mean(ops: pl.DataFrame, phase: str | None, solo: pl.DataFrame) -> LayerPass
     named = ops.with_columns(pl.col("part").replace(_MIRROR)) if backward else ops
     keys = ["index", "pass", "part"]
     pieces = merge(named.sort("start"), keys)
-    length = (pl.col("end") - pl.col("start")).sum().alias("busy_ns")
+    length = lasting.sum().alias("busy_ns")
     by_pass = (
         pieces.with_columns(covered(pieces, solo).alias("exposed")).group_by(keys).agg(length, pl.col("exposed").sum().alias("exposed_ns"))
     )

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from diagnose.document.device import LongestCall, Phase
 from diagnose.knowledge.taxonomy import HostRules
-from diagnose.model.intervals import covered, earliest, latest, merge, union_length
+from diagnose.model.intervals import covered, earliest, lasting, latest, merge, total_length, union_length
 from diagnose.model.statistics import median_of
 from diagnose.model.trace import Trace
 
@@ -49,7 +49,7 @@ def start_up(trace: Trace, work: pl.DataFrame, rank: int, rules: HostRules) -> S
     placed = work.select(
         pl.col("start").filter(computes),
         pl.coalesce("call_start", "start").filter(computes).alias("at"),
-        (pl.col("end") - pl.col("start")).filter(computes).alias("ns"),
+        lasting.filter(computes).alias("ns"),
     ).sort("at")
     uploads = _uploads(work, limits.long_call_ns)
     costs = _costs(trace, work, rank, rules)
@@ -187,7 +187,7 @@ def longest_cost(costs: pl.DataFrame, windows: pl.DataFrame) -> LongestCall | No
     if costs.is_empty() or windows.is_empty():
         return None
     inside = [((windows["start"] < end) & (windows["end"] > start)).any() for start, end in costs.select("start", "end").iter_rows()]
-    found = costs.filter(pl.Series(inside, dtype=pl.Boolean)).with_columns((pl.col("end") - pl.col("start")).alias("ns"))
+    found = costs.filter(pl.Series(inside, dtype=pl.Boolean)).with_columns(lasting.alias("ns"))
     longest = found.sort("ns", "start", descending=[True, False]).head(1)
     return None if longest.is_empty() else LongestCall(name=longest["name"][0], duration_ns=int(longest["ns"][0]))
 
@@ -227,7 +227,7 @@ def _first_calls(trace: Trace, work: pl.DataFrame, calls: pl.DataFrame, rules: H
     )
     long = (
         calls.with_columns((pl.col("start") == pl.col("start").min().over("name_id")).alias("first"))
-        .filter(pl.col("end") - pl.col("start") >= limits.long_call_ns)
+        .filter(lasting >= limits.long_call_ns)
         .join(named, on="name_id", how="left")
         .filter(~pl.col("waits"))
     )
@@ -283,7 +283,7 @@ def _compilations(trace: Trace, threads: pl.Series, rank: int, rules: HostRules)
     return (
         trace.ranges.filter((pl.col("rank") == rank) & (pl.col("kind") != "frame") & pl.col("thread").is_in(threads.implode()))
         .join(ids, on="text_id", how="inner")
-        .filter(pl.col("end") - pl.col("start") >= rules.start_up.long_call_ns)
+        .filter(lasting >= rules.start_up.long_call_ns)
         .select(list(_COSTS))
         .cast(_COSTS)  # type: ignore[arg-type]
     )
@@ -295,7 +295,7 @@ def _uploads(work: pl.DataFrame, long_ns: int) -> pl.DataFrame:
     if not isinstance(first, int):
         return work.clear()
     found = work.filter((pl.col("copy_kind") == "h2d") & (pl.col("end") <= first))
-    return found if int((found["end"] - found["start"]).sum()) >= long_ns else found.clear()
+    return found if total_length(found) >= long_ns else found.clear()
 
 
 def _leading_ranges(trace: Trace, placed: pl.DataFrame, rank: int, rules: HostRules) -> pl.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from diagnose.model.intervals import lasting
 from diagnose.model.trace import Trace
 
 
@@ -20,7 +21,7 @@ def products(inside: pl.DataFrame, ranges: pl.DataFrame, rank: int) -> pl.DataFr
     """
     own = ranges.filter(pl.col("rank") == rank).drop("rank")
     launched = inside.filter((pl.col("kind") == "kernel") & pl.col("thread").is_not_null() & pl.col("call_start").is_not_null())
-    kernels = launched.select("thread", "call_start", "bucket", (pl.col("end") - pl.col("start")).alias("ns")).sort("call_start")
+    kernels = launched.select("thread", "call_start", "bucket", lasting.alias("ns")).sort("call_start")
     placed = kernels.join_asof(
         own, left_on="call_start", right_on="start", by="thread", strategy="backward", check_sortedness=False
     ).filter(pl.col("call_start") <= pl.col("end"))

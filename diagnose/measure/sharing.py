@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import polars as pl
 
-from diagnose.model.intervals import merge, overlaps
+from diagnose.model.intervals import lasting, merge, overlaps
 from diagnose.model.trace import Device, Rank, Trace
 from diagnose.model.vocabulary import OPTIMIZER
 
@@ -55,8 +55,8 @@ def taken(windows: pl.DataFrame, others: Sequence[pl.DataFrame]) -> pl.DataFrame
         return pl.DataFrame(schema={"index": windows.schema["index"], "others_busy_ns": pl.Int64, "others_taken_ns": pl.Int64})
     steps = windows.sort("start")
     common = overlaps(merge(pl.concat([work.select("start", "end") for work in others])), steps.select("start", "end"))
-    busy = common.select(steps["index"].gather(common["right"]), (pl.col("end") - pl.col("start")).alias("ns"))
-    turns = (pl.col("end") - pl.col("start")) * len(others) // (len(others) + 1)
+    busy = common.select(steps["index"].gather(common["right"]), lasting.alias("ns"))
+    turns = lasting * len(others) // (len(others) + 1)
     every = steps.select("index", turns.alias("turns")).join(busy.group_by("index").agg(pl.col("ns").sum()), on="index", how="left")
     ns = pl.col("ns").fill_null(0)
     return every.select("index", ns.alias("others_busy_ns"), pl.min_horizontal(ns, "turns").alias("others_taken_ns"))

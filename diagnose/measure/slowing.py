@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 import polars as pl
 
 from diagnose.measure.shapes import SHAPE, blocks
+from diagnose.model.intervals import lasting
 
 LEAST_STEPS = 6  # two to each third; with fewer a single slow step looks like a trend. All numbers here are this project's choice
 LEAST_SLOWING = 1.04  # of a kernel's length: below it is scatter
@@ -30,7 +31,7 @@ def compute_kernels(inside: pl.DataFrame, uneven: Collection[str]) -> pl.DataFra
     `inside`: operations in the steps, with index; `uneven`: buckets whose kernels of one shape hold more or less work.
     """
     return inside.filter((pl.col("role") == "compute") & (pl.col("kind") == "kernel")).select(
-        "index", *SHAPE, (pl.col("end") - pl.col("start")).alias("ns"), pl.col("bucket").is_in(list(uneven)).alias("uneven")
+        "index", *SHAPE, lasting.alias("ns"), pl.col("bucket").is_in(list(uneven)).alias("uneven")
     )
 
 

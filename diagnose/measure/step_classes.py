@@ -16,7 +16,7 @@ from diagnose.knowledge.taxonomy import HostRules
 from diagnose.measure.host import step_marks
 from diagnose.measure.phases import USER_KINDS
 from diagnose.measure.waits.stalls import HOST_CAUSES, Stalls
-from diagnose.model.intervals import merge, overlaps
+from diagnose.model.intervals import lasting, merge, overlaps, total_length
 from diagnose.model.statistics import mean_of
 from diagnose.model.trace import Trace
 
@@ -74,9 +74,7 @@ def step_classes(
     `per_step`: the budget of each step; `counts`: compute_kernels of each; `inside`: the operations in the steps, with index; `marks`: as
     `user_ranges`; `names`: of the trace.
     """
-    launched = inside.filter(pl.col("call_start").is_not_null()).select(
-        "index", "call_start", (pl.col("end") - pl.col("start")).alias("ns")
-    )
+    launched = inside.filter(pl.col("call_start").is_not_null()).select("index", "call_start", lasting.alias("ns"))
     steps = per_step.select("index", "window_ns", *PARTS).with_columns(
         counts["compute_kernels"].alias("kernels"), (pl.col("host_work_ns") - pl.col("first_use_ns")).alias("host_work_ns")
     )
@@ -200,4 +198,4 @@ def _launched_in(spans: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 def _common(first: pl.DataFrame, second: pl.DataFrame) -> int:
     """How long both ran (ns); each disjoint and sorted."""
     common = overlaps(first, second)
-    return int((common["end"] - common["start"]).sum())
+    return total_length(common)

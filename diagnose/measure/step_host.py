@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from diagnose.document.device import HostColumns
+from diagnose.model.intervals import lasting
 from diagnose.model.trace import Trace
 
 WHOLE = 20_000  # calls, and as many ranges, that are kept one by one: about 0.8 MB of JSON; what has more is a capture with Python frames
@@ -15,7 +16,7 @@ LONGEST_NAME = 300
 
 def median_step(windows: pl.DataFrame) -> tuple[int, int, int]:
     """Index, start and end of the step of median length (of two middle ones the shorter), which figures show."""
-    ordered = windows.with_columns((pl.col("end") - pl.col("start")).alias("length")).sort("length", "index")
+    ordered = windows.with_columns(lasting.alias("length")).sort("length", "index")
     index, start, end = ordered.select("index", "start", "end").row((ordered.height - 1) // 2)
     return index, start, end
 

@@ -16,7 +16,7 @@ from diagnose.document.device import CrossCheck, Dropped
 from diagnose.knowledge.buckets import Buckets
 from diagnose.knowledge.taxonomy import StepAnchor
 from diagnose.measure.phases import StartUp, cost_within, under_start_up, without_repeated
-from diagnose.model.intervals import covered, latest, merge
+from diagnose.model.intervals import covered, lasting, latest, merge, total_length
 from diagnose.model.statistics import mean_of, median_of
 from diagnose.model.trace import Trace
 from diagnose.model.vocabulary import OPTIMIZER
@@ -375,7 +375,7 @@ def _by_optimizer(work: pl.DataFrame, model_work: Sequence[str]) -> Anchored | N
     is_optimizer = kernels["bucket"] == OPTIMIZER
     if int(is_optimizer.sum()) < 2 * MIN_REPEATS:
         return None
-    other_work = pl.when(pl.col("bucket").is_in(model_work)).then(pl.col("end") - pl.col("start")).otherwise(0).cum_sum()
+    other_work = pl.when(pl.col("bucket").is_in(model_work)).then(lasting).otherwise(0).cum_sum()
     bursts = kernels.with_columns(other_work.alias("other")).filter(pl.col("bucket") == OPTIMIZER)
     between = bursts["other"].diff()
     largest = int(between.max() or 0)  # type: ignore[arg-type]
@@ -403,7 +403,7 @@ def _busiest_stream(work: pl.DataFrame) -> pl.DataFrame:
     kernels = work.filter(pl.col("kind") == "kernel")
     if kernels.is_empty():
         return kernels
-    busiest = kernels.group_by("stream").agg((pl.col("end") - pl.col("start")).sum().alias("busy")).sort("busy", "stream")["stream"][-1]
+    busiest = kernels.group_by("stream").agg(lasting.sum().alias("busy")).sort("busy", "stream")["stream"][-1]
     return kernels.filter(pl.col("stream") == busiest)
 
 
@@ -440,14 +440,13 @@ def _by_recurrence(kernels: pl.DataFrame, work: pl.DataFrame, anchor: str, min_p
 
 def _by_graph(work: pl.DataFrame) -> Anchored | None:
     """Windows from the replays of one CUDA graph that was traced as a whole and does nearly all of the work."""
-    length = pl.col("end") - pl.col("start")
     graphs = (
-        work.filter(pl.col("kind") == "graph").group_by("name_id").agg(pl.len().alias("n"), length.sum().alias("ns")).sort("ns", "name_id")
+        work.filter(pl.col("kind") == "graph").group_by("name_id").agg(pl.len().alias("n"), lasting.sum().alias("ns")).sort("ns", "name_id")
     )
     if graphs.is_empty():
         return None
     name_id, n, ns = graphs.row(-1)
-    if n < MIN_REPEATS or ns < SAME_SEQUENCE * int((work["end"] - work["start"]).sum()):
+    if n < MIN_REPEATS or ns < SAME_SEQUENCE * total_length(work):
         return None
     starts = work.filter((pl.col("kind") == "graph") & (pl.col("name_id") == name_id)).select("start").with_row_index("index")
     return Anchored(anchor="replays of one graph", windows=_windows_from_starts(starts, latest(work["end"])))
@@ -559,7 +558,7 @@ def _warm_up(windows: pl.DataFrame, start_up: StartUp) -> dict[int, str]:
     """
     found: dict[int, str] = {}
     paid = covered(windows, merge(start_up.again))
-    rows = windows.with_columns((pl.col("end") - pl.col("start") - paid).alias("length")).rows(named=True)
+    rows = windows.with_columns((lasting - paid).alias("length")).rows(named=True)
     for place, row in enumerate(rows):
         following = [one["length"] for one in rows[place + 1 :]]
         rest = pl.Series(following, dtype=pl.Int64).median()

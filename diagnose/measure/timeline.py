@@ -16,7 +16,7 @@ from diagnose.document.diagnosis import MOST_SPANS
 from diagnose.measure.buckets.context import innermost
 from diagnose.measure.step_host import host_columns, median_step
 from diagnose.measure.waits.stalls import Stalls
-from diagnose.model.intervals import merge
+from diagnose.model.intervals import lasting, merge
 from diagnose.model.trace import Trace
 
 # operations of a step that are kept one by one: about 1.5 MB of JSON; what is longer is a capture that was not cut into steps
@@ -118,8 +118,7 @@ def _where_waited(told: pl.DataFrame, waited: pl.DataFrame, column: str, kind: s
 
 def _longest(rows: pl.DataFrame, begin: int) -> dict[str, tuple[tuple[int, int], ...]]:
     """By place, its MOST_SPANS longest stretches since the step began, in order."""
-    lasting = (pl.col("end") - pl.col("start")).alias("length")
-    stretches = merge(rows, ["place"]).select("place", pl.col("start") - begin, lasting)
+    stretches = merge(rows, ["place"]).select("place", pl.col("start") - begin, lasting.alias("length"))
     kept = stretches.sort("length", "start", descending=[True, False]).group_by("place", maintain_order=True).head(MOST_SPANS).sort("start")
     found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for place, start, length in kept.iter_rows():
@@ -215,4 +214,4 @@ def _runs(frame: pl.DataFrame, begins: pl.Expr, *told: pl.Expr) -> pl.DataFrame:
     """Rows joined up to the next one that begins a run: start, end, and what is told of each run; longest first."""
     numbered = frame.with_columns(begins.fill_null(value=True).cum_sum().alias("run"))
     joined = numbered.group_by("run").agg(pl.col("start").min(), pl.col("end").max(), *told)
-    return joined.sort(pl.col("end") - pl.col("start"), "start", descending=[True, False])
+    return joined.sort(lasting, "start", descending=[True, False])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import polars as pl
 
 from diagnose.document.device import VisionPart, VisionPass
-from diagnose.model.intervals import covered, merge
+from diagnose.model.intervals import covered, lasting, merge
 from diagnose.model.vocabulary import PHASES, VISION_ENCODER, Phase
 
 
@@ -40,7 +40,7 @@ def vision_encoder(inside: pl.DataFrame, classes: pl.DataFrame, steps: int) -> t
 def _pass(phase: Phase | None, ops: pl.DataFrame, others: pl.DataFrame, steps: int) -> VisionPass:
     """The encoder's operations of one phase, per step; `others`: when anything else ran."""
     pieces = merge(ops, ["index"])
-    length = (pl.col("end") - pl.col("start")).sum().alias("busy_ns")
+    length = lasting.sum().alias("busy_ns")
     busy_ns = int(pieces.select(length).item())
     busy = merge(ops, ["operation", "index"]).group_by("operation").agg(length)
     parts = ops.group_by("operation").len("kernels").join(busy, on="operation").sort("busy_ns", "operation", descending=[True, False])

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import polars as pl
 
 MAX_CLASSES = 62  # bits of a signed 64-bit mask that can be added and subtracted without touching the sign
+lasting = pl.col("end") - pl.col("start")  # of each row's interval, ns
 
 
 def earliest(times: pl.Series) -> int:
@@ -25,6 +26,11 @@ def earliest(times: pl.Series) -> int:
 def latest(times: pl.Series) -> int:
     """The last of at least one time, ns."""
     return int(times.max())  # type: ignore[arg-type]
+
+
+def total_length(frame: pl.DataFrame) -> int:
+    """How long the rows' intervals are together, ns; what several cover counts for each."""
+    return int((frame["end"] - frame["start"]).sum())
 
 
 def union_length(starts: pl.Series, ends: pl.Series) -> int:

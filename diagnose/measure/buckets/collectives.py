@@ -31,6 +31,7 @@ from typing import Literal
 import polars as pl
 
 from diagnose.measure.buckets.line import BREAKS, EXPERT_SIDE, Line, Sign, decisions, is_sign, nothing
+from diagnose.model.intervals import lasting
 from diagnose.model.vocabulary import COLLECTIVE, DISPATCH, OPTIMIZER, UNKNOWN_KIND, CommKind
 
 MIN_VOTES = 2  # collectives of one stream that agree
@@ -151,8 +152,7 @@ def _of_activations(voted: pl.DataFrame, line: Line) -> pl.DataFrame:
             (OPTIMIZER, line.signed((Sign.OPTIMIZER,))),
         )
     )
-    length = pl.col("end") - pl.col("start")
-    found = voted.filter("unknown", "reduces").with_columns((length >= LIKE_THE_OTHERS * length.mean().over("lane")).alias("large"))
+    found = voted.filter("unknown", "reduces").with_columns((lasting >= LIKE_THE_OTHERS * lasting.mean().over("lane")).alias("large"))
     found = _joined(found, stages.rename({"stage": "was"}), backward=True)
     found = _joined(found, stages.rename({"stage": "then"}), backward=False)
     found = _joined(found, stages.filter(pl.col("stage") != "forward").rename({"stage": "turn"}), backward=True)

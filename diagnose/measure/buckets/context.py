@@ -15,7 +15,7 @@ from msgspec import Struct
 from diagnose.knowledge.taxonomy import Context, Source, Taxonomy, union
 from diagnose.measure.buckets.names import range_words
 from diagnose.measure.host import Launches
-from diagnose.model.intervals import MAX_CLASSES, merge, sweep
+from diagnose.model.intervals import MAX_CLASSES, lasting, merge, sweep
 from diagnose.model.trace import Trace
 from diagnose.model.vocabulary import OPTIMIZER
 
@@ -122,7 +122,6 @@ def _timeline(trace: Trace, launches: Launches) -> _Timeline:
 def innermost(frame: pl.DataFrame) -> pl.DataFrame:
     """Segments (start, end, value; sorted, disjoint) in which the innermost of nested ranges (`frame`, same columns) stays the same."""
     rows = frame.filter(pl.col("end") > pl.col("start")).with_row_index("id")
-    lasting = pl.col("end") - pl.col("start")
     events = pl.concat(
         [
             rows.select(pl.col("start").alias("time"), pl.lit(1, dtype=pl.Int8).alias("step"), (-lasting).alias("order"), "id"),

@@ -14,7 +14,7 @@ from diagnose.document.ranks import MatchedExchange, RankWait
 from diagnose.knowledge.exchanges import bus_factor
 from diagnose.measure.ranks.matching import ALONE, Matched, Unmatched
 from diagnose.measure.ranks.members import Member
-from diagnose.model.intervals import merge
+from diagnose.model.intervals import lasting, merge
 from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import COMM_KINDS, CommKind
 
@@ -70,8 +70,7 @@ def split_exchanges(group: Matched, ahead: Sequence[int] | None = None) -> Trans
     `ahead`: by how much each member's clock is, where members do not end together: then each one's transfer is what it takes once the last
     has come.
     """
-    duration = pl.col("end") - pl.col("start")
-    rows = group.instances.with_columns(duration.alias("duration"), duration.min().over("ordinal").alias("transfer"))
+    rows = group.instances.with_columns(lasting.alias("duration"), lasting.min().over("ordinal").alias("transfer"))
     if ahead is not None:
         moved = pl.col("place").replace_strict(dict(enumerate(ahead)), return_dtype=pl.Int64)
         since = (pl.col("start") - moved).max().over("ordinal")  # the last has come

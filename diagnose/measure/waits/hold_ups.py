@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from diagnose.model.intervals import lasting
 from diagnose.model.vocabulary import ATTENTION
 
 HOST_WORK = ("gc", "loading", "recompilation", "message_passing", "launch", "python", "host")
@@ -21,7 +22,6 @@ LONG_NS = 1_000_000  # this project's choice: a pause, or a launching call, is l
 _PASSES = {"forward": 0, "backward": 1, "recompute": 1}
 LAYER_KERNELS = 4  # this project's choice: fewer kernels that compute are no layer
 UNUSUAL = 20  # this project's choice: a pause is that many times as long as the median launch of compute is late
-LENGTH = pl.col("end") - pl.col("start")
 # A gap, told by its window (index) and the operation that ends it (op, null at a window's end), as one number: joining and grouping by it
 # takes a quarter of the time that two columns take, one of them with nulls.
 GAP = pl.col("index").cast(pl.Int64) * (1 << 32) + pl.col("op").cast(pl.Int64).fill_null((1 << 32) - 1)
@@ -35,7 +35,7 @@ def pauses(pieces: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
     gaps = (
         pieces.filter(~pl.col("cause").is_in(["blocking", "dependency_stalled", "first_use"]))
         .group_by("index", "op")
-        .agg(LENGTH.sum().alias("gap"), LENGTH.filter(pl.col("cause").is_in(list(HOST_WORK))).sum().alias("worked"))
+        .agg(lasting.sum().alias("gap"), lasting.filter(pl.col("cause").is_in(list(HOST_WORK))).sum().alias("worked"))
     )
     in_time = pl.repeat(0, max(0, compute.height - gaps.height), dtype=pl.Int64, eager=True)
     usual = pl.concat([gaps["gap"], in_time]).median()
@@ -110,7 +110,7 @@ def host_work(pieces: pl.DataFrame, shadowed: pl.DataFrame, compute: pl.DataFram
     hidden = shadowed.group_by("start").agg(pl.col("ns").sum().alias("hidden"))
     paused = pauses(pieces, compute).with_columns(pl.lit(value=True).alias("pause"))
     return (
-        work.select("index", "op", "start", "cause", LENGTH.alias("length"))
+        work.select("index", "op", "start", "cause", lasting.alias("length"))
         .join(hidden, on="start", how="left")
         .join(paused, on=["index", "op"], how="left", nulls_equal=True)
         .with_columns(
@@ -145,10 +145,10 @@ def restarts(worked: pl.DataFrame, pieces: pl.DataFrame, calls: pl.DataFrame, wo
 
 def _left(held: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
     """What an episode may be charged with at most, its calls' length less their own time in gaps after what they awaited: episode, left."""
-    inside = pieces.filter(pl.col("cause") == "host_sync").select("start", LENGTH.alias("ns")).sort("start")
+    inside = pieces.filter(pl.col("cause") == "host_sync").select("start", lasting.alias("ns")).sort("start")
     place = held["end"].search_sorted(inside["start"], side="right").clip(0, held.height - 1)  # the call that had not returned yet
     spent = inside.select("ns", held["episode"].gather(place)).group_by("episode").agg(pl.col("ns").sum().alias("spent"))
-    lengths = held.group_by("episode").agg(LENGTH.sum().alias("held"))
+    lengths = held.group_by("episode").agg(lasting.sum().alias("held"))
     return lengths.join(spent, on="episode", how="left").select(
         "episode", (pl.col("held") - pl.col("spent").fill_null(0)).clip(0, None).alias("left")
     )

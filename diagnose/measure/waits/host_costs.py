@@ -7,7 +7,7 @@ import polars as pl
 from diagnose.measure.host import HostActivity
 from diagnose.measure.waits.hold_ups import HOST_WORK, PLAIN_WORK
 from diagnose.measure.waits.stalls import HOST_CAUSES, Stalls
-from diagnose.model.intervals import covered, merge, overlaps
+from diagnose.model.intervals import covered, lasting, merge, overlaps, total_length
 from diagnose.model.trace import Trace
 
 # This project's own choices for the range that is named for launch-starved time: it holds so much of that, and takes no more than this
@@ -24,7 +24,7 @@ def host_costs(found: Stalls, host: HostActivity, trace: Trace) -> pl.DataFrame:
     """
     causes = {"allocator": "allocator", "host_sync": "sync", "first_use": "first_use"}
     pieces = found.pieces.filter(pl.col("cause").is_in([*causes, *HOST_WORK])).with_columns(
-        pl.col("cause").replace(causes).alias("cause"), (pl.col("end") - pl.col("start")).alias("ns")
+        pl.col("cause").replace(causes).alias("cause"), lasting.alias("ns")
     )
     named = (
         pieces.sort("start")
@@ -66,11 +66,7 @@ def unexplained_calls(found: Stalls, host: HostActivity, trace: Trace) -> pl.Dat
     """
     pieces = found.pieces.filter(pl.col("cause") == "dependency_stalled").select("start", "end").sort("start")
     syncs = host.named.filter(pl.col("cause") == "sync").join(trace.names.select(pl.col("id").alias("name_id"), "text"), on="name_id")
-    rows = [
-        (name, int((common["end"] - common["start"]).sum()))
-        for (name,), calls in syncs.group_by("text")
-        if (common := overlaps(pieces, merge(calls))).height
-    ]
+    rows = [(name, total_length(common)) for (name,), calls in syncs.group_by("text") if (common := overlaps(pieces, merge(calls))).height]
     return pl.DataFrame(rows, schema={"name": pl.String, "ns": pl.Int64}, orient="row").sort("ns", "name", descending=[True, False])
 
 
@@ -84,7 +80,7 @@ def _pause_names(found: Stalls, host: HostActivity) -> pl.DataFrame:
     rows = []
     for start, length, cause in longest.select("start", "length", "cause").iter_rows():
         common = pl.min_horizontal("end", pl.lit(start + length)) - pl.max_horizontal("start", pl.lit(start))
-        wide = pl.col("frame") & (pl.col("end") - pl.col("start") > FRAME_TO_PAUSE * length)
+        wide = pl.col("frame") & (lasting > FRAME_TO_PAUSE * length)
         around = host.long.filter((common * 2 >= length) & (pl.col("call") == (cause == "launch")) & ~wide)
         if around.height:
             rows.append((start, around["name_id"][-1]))
@@ -98,8 +94,8 @@ def late_range(found: Stalls, marks: pl.DataFrame, windows: pl.DataFrame, names:
     """
     late = merge(found.pieces.filter(pl.col("cause").is_in(list(HOST_CAUSES))))
     steps = merge(windows)
-    lost, whole = (int((one["end"] - one["start"]).sum()) for one in (late, steps))
-    lengths = marks.group_by("text_id").agg((pl.col("end") - pl.col("start")).sum().alias("ns"))
+    lost, whole = (total_length(one) for one in (late, steps))
+    lengths = marks.group_by("text_id").agg(lasting.sum().alias("ns"))
     if not lost:
         return None
     wide = marks.join(lengths.filter(pl.col("ns") >= NEARLY_ALL * lost), on="text_id", how="semi")
@@ -123,7 +119,7 @@ def long_gaps(found: Stalls, host: HostActivity, overhead: pl.DataFrame) -> pl.D
     loading = host.named.filter(pl.col("cause") == "loading")
     unnamed = int((covered(loading, host.in_call) == 0).sum()) < found.pieces["index"].n_unique()
     starved = found.pieces.filter(~pl.col("cause").is_in(["blocking", "dependency_stalled", "first_use"]))
-    gaps = starved.group_by("index", "op").agg((pl.col("end") - pl.col("start")).sum().alias("gap"))
+    gaps = starved.group_by("index", "op").agg(lasting.sum().alias("gap"))
     work = found.worked
     plain = pl.col("pause") & pl.col("cause").is_in(list(PLAIN_WORK))
     claimed = work.group_by("index").agg(
@@ -145,6 +141,6 @@ def long_gaps(found: Stalls, host: HostActivity, overhead: pl.DataFrame) -> pl.D
 def _covered(pauses: pl.DataFrame, overhead: pl.DataFrame) -> pl.DataFrame:
     """index, host_gap_profiler_ns: what of `pauses` (index, start, length, ns; disjoint, by start) lies inside the profiler's own spans."""
     common = overlaps(pauses.select("start", (pl.col("start") + pl.col("length")).alias("end")), overhead)
-    inside = common.group_by("left").agg((pl.col("end") - pl.col("start")).sum().alias("common"))
+    inside = common.group_by("left").agg(lasting.sum().alias("common"))
     rows = pauses.select("index", "ns").with_row_index("left").join(inside, on="left")
     return rows.group_by("index").agg(pl.min_horizontal("ns", "common").sum().alias("host_gap_profiler_ns"))

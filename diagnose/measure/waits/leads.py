@@ -24,7 +24,7 @@ from diagnose.measure.host import POLL_REACH_NS, HostActivity
 from diagnose.measure.memory import Recompute
 from diagnose.measure.waits.hold_ups import GAP, HOST_WORK
 from diagnose.measure.waits.stalls import HOST_CAUSES, Stalls
-from diagnose.model.intervals import length_until, merge
+from diagnose.model.intervals import lasting, length_until, merge
 
 # This project's choice: a launching call this long may have waited for room in the queue, and then returns earlier where the device is.
 HELD_NS = 50_000
@@ -123,7 +123,7 @@ def _line(inside: pl.DataFrame, starved: pl.Series | None = None, awaited: pl.Se
 
     With those of `starved` (rows), on any stream, which lead by nothing, and `awaited`: for these compute waited once they were launched.
     """
-    lengths = inside.filter(pl.col("role") == "compute").group_by("stream").agg((pl.col("end") - pl.col("start")).sum().alias("ns"))
+    lengths = inside.filter(pl.col("role") == "compute").group_by("stream").agg(lasting.sum().alias("ns"))
     main = lengths.sort("ns", "stream", nulls_last=True).tail(1)
     on_main = pl.col("stream").eq_missing(main["stream"].first()) if main.height else pl.lit(value=False)
     lead = (pl.col("start") - pl.col("issued")).clip(0, None).alias("lead")
@@ -151,7 +151,7 @@ def holds_of(work: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
     run dry: what waits there, a poll or a call that was not recorded, no trace tells.
     """
     waited = pl.concat([host.blocked, host.freeing]).select("start", pl.col("awaited_end").alias("end"))
-    long = pl.col("end") - pl.col("start") >= HELD_NS
+    long = lasting >= HELD_NS
     launches = work.select(pl.col("call_start").alias("start"), pl.col("issued").alias("end")).filter(long).unique()
     quiet = host.in_call.select(pl.col("end").alias("start"), pl.col("start").shift(-1).alias("end")).drop_nulls().filter(long)
     opened, closed = work.select(pl.min_horizontal("issued", "start")).to_series().sort(), work["end"].sort()

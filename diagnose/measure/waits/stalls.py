@@ -30,7 +30,7 @@ from diagnose.measure.host import ALLOCATOR, FIRST_USE, GC, LOADING, MESSAGES, R
 from diagnose.measure.steps import per_window
 from diagnose.measure.waits.dependencies import Dependencies, StreamWaits, latest_producers, prepare
 from diagnose.measure.waits.hold_ups import GAP, HOST_WORK, host_work, restarts
-from diagnose.model.intervals import covered, earliest, latest, merge, overlaps, uncovered
+from diagnose.model.intervals import covered, earliest, lasting, latest, merge, overlaps, uncovered
 
 MAX_CHAIN = 64  # producers that one gap is followed through
 
@@ -341,7 +341,7 @@ def _bounds(found: pl.DataFrame, pieces: pl.DataFrame, work: pl.DataFrame, windo
     Lower: what is resolved. Upper: also what ran, other than compute, while a consumer with unresolved waits was waiting.
     """
     blocking = pieces.filter(pl.col("cause") == "blocking")
-    length = (pl.col("end") - pl.col("start")).alias("ns")
+    length = lasting.alias("ns")
     lower = blocking.filter(~pl.col("inferred")).select("index", length)
     open_gaps = found.filter(pl.col("unresolved") & (pl.col("end") > pl.col("issued"))).select(
         "index", pl.col("issued").alias("start"), "end", "op"
@@ -370,7 +370,7 @@ def stall_times(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kin
         "index",
         "cause",
         "inferred",
-        (pl.col("end") - pl.col("start")).alias("ns"),
+        lasting.alias("ns"),
         roles.gather(producer).alias("role"),
         copy_kinds.gather(producer).alias("copy_kind"),
     )
@@ -416,9 +416,7 @@ class Causes(Struct, frozen=True, kw_only=True):
 
 def blocking(found: Stalls, work: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
     """index, bucket, role, kind, backend, ns, inferred: what blocked, by the class of the producer."""
-    pieces = found.pieces.filter(pl.col("cause") == "blocking").select(
-        "index", "producer", "inferred", (pl.col("end") - pl.col("start")).alias("ns")
-    )
+    pieces = found.pieces.filter(pl.col("cause") == "blocking").select("index", "producer", "inferred", lasting.alias("ns"))
     producers = work.select("op", "class_id").filter(pl.col("op").is_in(pieces["producer"].drop_nulls().unique().implode()))
     return (
         pieces.join(producers, left_on="producer", right_on="op", how="left")
@@ -443,7 +441,7 @@ def ceilings(found: Stalls, windows: pl.DataFrame, roles: pl.Series, copy_kinds:
     producer = found.pieces["producer"]
     blocks = pl.col("cause") == "blocking"
     pieces = found.pieces.with_columns(
-        (pl.col("end") - pl.col("start")).alias("ns"),
+        lasting.alias("ns"),
         (blocks & (roles.gather(producer) == "transport")).fill_null(value=False).alias("transport"),
         (blocks & copy_kinds.gather(producer).is_in(["h2d", "d2h"])).fill_null(value=False).alias("host_copy"),
         pl.col("cause").is_in(_HOST).alias("host"),

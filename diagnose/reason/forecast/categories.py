@@ -13,7 +13,7 @@ from diagnose.measure.budget import Concurrency, compute_shares, concurrency, is
 from diagnose.measure.replay.graph import Graph
 from diagnose.measure.replay.path import Times
 from diagnose.measure.timeline import LONGEST_NAME
-from diagnose.model.intervals import merge, overlaps, uncovered
+from diagnose.model.intervals import lasting, merge, overlaps, uncovered
 from diagnose.reason.compare.metrics import CATEGORIES, COMPUTE
 
 DRAWN = 20_000  # operations of a step that a figure shows, the longest: two of them stand on one page
@@ -129,7 +129,7 @@ class Replayed(Struct, frozen=True, kw_only=True, dict=True):
         found = {
             f"{COMPUTE}{bucket}": int(ns) for bucket, ns in computed.group_by("bucket").agg(pl.col("ns").sum()).sort("bucket").iter_rows()
         }
-        rest = self.pieces.group_by("category").agg((pl.col("end") - pl.col("start")).sum().alias("ns"))
+        rest = self.pieces.group_by("category").agg(lasting.sum().alias("ns"))
         absent = dict(rest.iter_rows())
         return found | {name: int(absent[name]) for name in CATEGORIES if name in absent}
 
@@ -141,7 +141,7 @@ def drawn(replayed: Replayed, step: int) -> Timeline:
     own = replayed.operations.filter((pl.col("start") < close) & (pl.col("end") > begin))
     omitted = max(own.height - DRAWN, 0)
     if omitted:
-        own = own.sort(pl.col("end") - pl.col("start"), descending=True).head(DRAWN).sort("start", "node")
+        own = own.sort(lasting, descending=True).head(DRAWN).sort("start", "node")
     own = own.with_columns(pl.col("start").clip(lower_bound=begin), pl.col("end").clip(upper_bound=close))
     gaps = replayed.pieces.filter(pl.col("index") == step)
     texts = dict(replayed.graph.names.select("id", "text").iter_rows())

@@ -17,7 +17,7 @@ import polars as pl
 from diagnose.knowledge.forecast import Contention
 from diagnose.measure.replay.graph import Graph
 from diagnose.measure.replay.path import replay
-from diagnose.model.intervals import covered, merge
+from diagnose.model.intervals import covered, lasting, merge
 from diagnose.reason.forecast.changes import ENDS, End
 from diagnose.reason.forecast.wiring import inferred_edges, rebuilt
 
@@ -130,7 +130,7 @@ def _in_turns(before: Graph, after: Graph, end: End, known: Contention) -> tuple
 
 def _taking_turns(spans: pl.DataFrame, least: float) -> Sequence[pl.DataFrame]:
     """The operations that take time (`_spans`) in groups of which one goes at a time: compute of `least` ns, transport by its kind."""
-    compute = spans.filter((pl.col("role") == "compute") & (pl.col("end") - pl.col("start") >= least))
+    compute = spans.filter((pl.col("role") == "compute") & (lasting >= least))
     return compute, *spans.filter((pl.col("role") == "transport") & pl.col("comm").is_not_null()).partition_by("comm", maintain_order=True)
 
 

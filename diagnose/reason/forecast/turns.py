@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from diagnose.measure.facts import SMALL_EXCHANGE
 from diagnose.measure.replay.graph import EDGES, Graph
-from diagnose.measure.replay.path import Times, replay, step_times
+from diagnose.measure.replay.path import replay, step_times
+from diagnose.model.intervals import total_length
 from diagnose.reason.forecast.launches import with_pauses_first
 from diagnose.reason.forecast.wiring import Ops, inferred_edges, rebuilt
 
@@ -56,13 +57,7 @@ def interleaved(graph: Graph, mask: pl.Series) -> Graph:
         after = rebuilt(graph, paused.nodes, pl.concat([edges.select(*EDGES), added]))
     except ValueError:  # some of their launches are not recorded, so the host's new order would wait for itself
         return graph
-    return after if _length(after, replay(after)) < _length(graph, times) else graph
-
-
-def _length(graph: Graph, times: Times) -> int:
-    """The kept steps together, ns."""
-    steps = step_times(graph, times)
-    return int((steps["end"] - steps["start"]).sum())
+    return after if total_length(step_times(after, replay(after))) < total_length(step_times(graph, times)) else graph
 
 
 def _neighbours(graph: Graph, mask: Sequence[bool]) -> Iterator[tuple[list[int], list[int]]]:
