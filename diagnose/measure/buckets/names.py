@@ -150,7 +150,7 @@ def _spaced(text: pl.Expr) -> pl.Expr:
         .str.replace_all(r" (?:v?[0-9]+) ", " ")
         .str.replace_all(r" cp  async ", " async ")  # an instruction, no context that is divided
         .str.replace_all(
-            r"(gemm|gemv|matmul|mma|mm|tile|block|cast|quant|scaled?|transpose|attn|conv)[0-9]+(?:x[0-9]+)+ ", "${1} "
+            r"(gemm|gemv|matmul|mma|mfma|mm|tile|block|cast|quant|scaled?|transpose|attn|conv)[0-9]+(?:x[0-9]+)+ ", "${1} "
         )  # a tile's sizes
         .str.replace_all(
             r" (mxfp8|mxfp4|nvfp4|fp8|fp4|b?f16|fp16|e4m3|e5m2|e2m1|int8|int4)x(?:2|4|8|16) ", " ${1} "

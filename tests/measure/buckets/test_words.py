@@ -10,6 +10,48 @@ from diagnose.measure.buckets.names import namespaces_of, normalised, words_of
 
 # Kernels of current libraries that a review found answered wrong, and names made up after the same rules, with near misses beside them.
 NAMES = {
+    # a format of GGML's that is converted; an adjective before a product; a verb before the name of a format's library
+    "q4_k_to_fp32_batch_kernel": "quantize",
+    "f16_to_q8_0_kernel": "quantize",
+    "quantized_linear_forward_kernel": "dense_gemm",
+    "MXFP4QuantizeLinearKernel": "quantize",
+    "repack_marlin_moe_weights_kernel": "quantize",
+    # heads change places in a namespace of attention; tokens do in one of experts
+    "acme::Gqa::unpermute_output_kernel(float*, float const*, int)": "attention",
+    "acme::MultiHeadAttention::permute_backward_kernel(float*, float const*, int)": "attention",
+    "acme::moe::unpermute_output_kernel(float*, float const*, int)": "dispatch",
+    "pv_matmul_kernel": "attention",
+    # an activation by a router's weight, an expert's by that word alone; activations that are added
+    "silu_mul_topk_weight_kernel": "activation",
+    "moe_act_f16": "activation",
+    "expert_swiglu_backward_kernel": "activation",
+    "_fused_moe_silu_kernel": "expert_gemm",
+    "sum_activations_kernel": "elementwise",
+    "add_bias_activation_kernel": "activation",
+    "LeakyForward": "activation",
+    # experts' products by the names of their weights, by whom they are computed, by what they are given
+    "expert_upproj_kernel": "expert_gemm",
+    "moe_wo_kernel": "expert_gemm",
+    "ep_ffn_up_kernel": "expert_gemm",
+    "matmul_by_ids_kernel": "expert_gemm",
+    "expert_gradient_w_kernel": "expert_gemm",
+    "run_global_fused_moe": "expert_gemm",
+    "moe_mma_sync_kernel": "expert_gemm",
+    "moe_varlen_k_gemm_kernel": "expert_gemm",
+    "moe_tma_descriptor_init_kernel": "expert_gemm",
+    "moe_phase2_kernel": "expert_gemm",
+    "acme_build_gather_ep_gather_kernel": "dispatch",
+    # other products
+    "mul_mv_q8_0_f32_kernel": "dense_gemm",
+    "matrix_mult_optimized": "dense_gemm",
+    "fully_connected_forward_kernel": "dense_gemm",
+    "fc_backward_weights_kernel": "dense_gemm",
+    # a matrix that is scaled has no format's scales; a kernel that sets memory is no copy engine's
+    "matrix_scale_kernel": "elementwise",
+    "scale_by_inv_kernel": "elementwise",
+    "MemsetD32Kernel": "elementwise",
+    "NearestNeighborNCHW": "convolution",
+    "AdaGradFP16": "optimizer",
     # PyTorch's own are read as any library's, and a lambda by the function that holds it
     "void at::native::(anonymous namespace)::weight_norm_fwd_first_dim_kernel<float>(float*)": "norm",
     "void at::native::(anonymous namespace)::kernel::lstm_cell_forward<float>(int)": "attention",
