@@ -9,6 +9,7 @@ import polars as pl
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from diagnose.measure.expert_blocks import block_units
 from diagnose.measure.steps import per_window
 from diagnose.model.intervals import lasting, merge
 from diagnose.model.vocabulary import EXPERT_GEMM, ROUTER, Status
@@ -83,18 +84,20 @@ def memory_use(
     allocated, reserved = peaks(events, rank, device, whole=whole)
     columns = ("index", "op", "stream", "start", "end", "role", "bucket", "operation", "phase", "name_id")
     work = inside.select(columns)
-    found = replace(recompute(work, windows, pieces, directions), experts_told=_experts_told(work, directions))
+    units = _units(work)
+    products = _product_units(work, directions, units)
+    found = replace(recompute(work, windows, pieces, units, products), experts_told=_experts_told(work, products))
     return MemoryUse(recompute=found, peak_allocated=allocated, peak_reserved=reserved)
 
 
-def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame, directions: Directions) -> Recompute:
+def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame, units: pl.DataFrame, products: pl.DataFrame) -> Recompute:
     """Find repeated forward work: by phase where ranges tell it, otherwise by how often the families of forward kernels run.
 
     It is the time in which repeated compute ran and the time in which compute was absent until repeated compute began: what the repetition
     exchanges, packs and launches goes with it. `work`: the operations inside the steps with index (window), op, stream, start, end, role,
     bucket, operation, phase, name_id. `pieces`: the gaps without compute, with index, start, end, op (the operation that ends the gap).
+    `units`, `products`: what counts, of families whose names tell their direction and of experts that no range places.
     """
-    units = _units(work)
     families = _multiplicity(units)
     counts = _attention(families)
     marked = _plausible(work.filter(pl.col("role") == "compute"), families)
@@ -108,7 +111,7 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame, d
         found = _in_full(*(_lengths(spans, windows) for spans in (whole, certain, _spans(_light(far), work, pieces))))
         status: Status = "measured" if found["ns"].equals(found["lower"]) else "inferred"
         return Recompute(per_window=found, status=status, forward=counts[0], backward=counts[1], ops=far["op"], spans=whole)
-    units = pl.concat([units, _product_units(work, directions)]).sort("index", "start", maintain_order=True)
+    units = pl.concat([units, products]).sort("index", "start", maintain_order=True)
     families = _multiplicity(_without_evaluations(units))
     again = families.filter(pl.col("ratio").is_between(REPEATED, SENSIBLE))
     if (ratio := _ratio(*_attention(families))) is not None and ratio > SENSIBLE:
@@ -249,8 +252,8 @@ def _with_backward(units: pl.DataFrame) -> pl.DataFrame:
     return units.filter(~pl.col("ahead") | followed)
 
 
-def _product_units(work: pl.DataFrame, directions: Directions) -> pl.DataFrame:
-    """The experts' products that no range places, where their names tell which way they go: columns as `_units` gives them.
+def _product_units(work: pl.DataFrame, directions: Directions, units: pl.DataFrame) -> pl.DataFrame:
+    """The experts' products that no range places, where names or the kernels between them tell which way they go: columns as `units`.
 
     Each layer's product runs forward once for each gradient of its input. Attention and dense layers share names with each other, and with
     layers that have no gradient of their input, so that only the experts' are counted.
@@ -262,16 +265,18 @@ def _product_units(work: pl.DataFrame, directions: Directions) -> pl.DataFrame:
         .when(pl.col("name_id").is_in(directions.back.implode()))
         .then(pl.lit(value=False))
     )
-    return _with_backward(experts.with_columns(ahead.alias("ahead")).filter(pl.col("ahead").is_not_null()))
+    named = experts.with_columns(ahead.alias("ahead")).filter(pl.col("ahead").is_not_null())
+    if named["ahead"].n_unique() < 2:
+        named = block_units(work, experts, units.filter(pl.col("operation") == "attention"))
+    return _with_backward(named)
 
 
-def _experts_told(work: pl.DataFrame, directions: Directions) -> bool | None:
-    """Whether anything tells if experts' products are repeated: ranges, or names of both ways; None without experts."""
+def _experts_told(work: pl.DataFrame, products: pl.DataFrame) -> bool | None:
+    """Whether anything tells if experts' products are repeated: ranges, or `products` of both ways; None without experts."""
     experts = work.filter((pl.col("role") == "compute") & (pl.col("bucket") == EXPERT_GEMM))
     if experts.is_empty():
         return None
-    ways = (experts["name_id"].is_in(names.implode()).any() for names in (directions.ahead, directions.back))
-    return experts["phase"].null_count() < experts.height or all(ways)
+    return experts["phase"].null_count() < experts.height or products["ahead"].n_unique() == 2
 
 
 def _multiplicity(units: pl.DataFrame) -> pl.DataFrame:

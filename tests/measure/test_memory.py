@@ -87,6 +87,11 @@ BACK: list[Run] = [
     ("nvjet_tst_NTT", None, 1, 20),
     ("elementwise", None, 1, 9),
 ]
+# The same where names tell nothing, the activation between the products: two layers, the second one's passes on either side of the loss.
+BLOCK: list[Run] = [("expert", None, 2, 20), ("softmax", None, 1, 5), ("expert", None, 2, 20)]
+BLOCK_BACK: list[Run] = [("expert", None, 4, 20), ("elementwise", None, 1, 9), ("expert", None, 4, 20)]
+LAYER, LAYER_BACK = ("attention", "forward", 1, 10), ("attention_bwd", "backward", 1, 25)
+AHEAD: list[Run] = [LAYER, *BLOCK, ("gemm", None, 1, 10), LAYER, *BLOCK, ("gemm", None, 2, 10)]
 # Kernels in a row, and what is found: repeated ns in the only window, its status, forward and backward attention kernels.
 FOUND: dict[str, tuple[list[Run], tuple[list[int] | None, str | None, int | None, int | None]]] = {
     # Seven kernels and the seven gaps before them.
@@ -99,6 +104,15 @@ FOUND: dict[str, tuple[list[Run], tuple[list[int] | None, str | None, int | None
         [FORWARD, *EXPERTS, ("elementwise", None, 1, 9), *BACK, BACKWARD, *EXPERTS], ([0], "inferred", 4, 4)),
     "experts whose products run forward as often as back are not repeated": (
         [FORWARD, *EXPERTS, ("elementwise", None, 1, 9), *BACK, BACKWARD], ([0], "inferred", 4, 4)),
+    # Five kernels each and the gaps before them.
+    "experts whose kernels run in the order of a first forward before backward are repeated, whatever their names": (
+        [*AHEAD, *BLOCK, *BLOCK_BACK, LAYER_BACK, ("gemm", None, 1, 10), *BLOCK, *BLOCK_BACK, LAYER_BACK],
+        ([2 * (4 * 21 + 6)], "inferred", 2, 2)),
+    "experts that run in another order before backward are not": (
+        [*AHEAD, *BLOCK_BACK, LAYER_BACK, ("gemm", None, 1, 10), *BLOCK_BACK, LAYER_BACK], ([0], "inferred", 2, 2)),
+    "products that nothing lies between tell nothing": (
+        [LAYER, ("expert", None, 2, 20), LAYER, ("expert", None, 8, 20), LAYER_BACK, ("expert", None, 6, 20), LAYER_BACK],
+        ([0], "inferred", 2, 2)),
     "what did not run before is not repeated: a loss inside a range named backward": (
         [FORWARD, ("norm", "recompute", 3, 20), BACKWARD], ([0], "inferred", 4, 4)),
     # The 50 ns exchange and the two gaps beside it: without the repetition none of them would be there.
@@ -371,6 +385,17 @@ def test_names_of_both_ways_tell_of_experts(names: tuple[str, ...], told: bool |
         ).experts_told
         is told
     )
+
+
+@for_each("again, told", ([], True), (BLOCK, True))
+def test_the_kernels_between_products_tell_of_experts(again: list[Run], told: bool) -> None:
+    assert recompute(*AHEAD, *again, *BLOCK_BACK, LAYER_BACK, *again, *BLOCK_BACK, LAYER_BACK).experts_told is told
+
+
+def test_an_order_that_forward_passes_have_not_in_common_tells_nothing() -> None:
+    one, other = [*BLOCK[:1], ("norm", None, 1, 5), *BLOCK[2:]], [*BLOCK[:1], ("gemm", None, 1, 5), *BLOCK[2:]]
+    found = recompute(LAYER, *BLOCK, LAYER, *one, LAYER, *other, LAYER, *BLOCK_BACK, LAYER_BACK)
+    assert found.experts_told is False
 
 
 def test_a_failed_allocation_outranks_every_wall(tmp_path: Path) -> None:
