@@ -398,12 +398,7 @@ def _measured(
     swept = sweep(trace, one, begun, classes, knowledge)
     inside, ran, host, absent = swept.inside, swept.ran, swept.host, swept.absent
     times = budget(ran, absent, work, windows, trace.provenance.origin_ns)
-    why = Causes(
-        blocking=blocking(absent, work, classes),
-        host=host_costs(absent, host, trace),
-        unexplained=unexplained_calls(absent, host, trace),
-        late_range=late_range(absent, one.marks, windows, trace.names),
-    )
+    why = _causes(trace, one, classes, swept)
     transport = CommunicationTimes(by_kind=by_kind(ran, inside, windows, classes, why.blocking), beside=beside_compute(ran, windows))
     used = usage(inside, ran, windows, classified, trace, products(inside, one.multiplied, rank))
     names = names_inside(trace, inside)
@@ -448,18 +443,33 @@ def _measured(
         leads=leads(inside, holds, exchanged.instances),
         others=", ".join(one.others) if one.others else None,
     )
-    if not replay:
-        return measured, None
-    return measured, GraphSource(
-        rank=rank,
+    return measured, _graph_source(one, measured, classes, swept, losses(beside), traits) if replay else None
+
+
+def _causes(trace: Trace, one: DeviceWork, classes: pl.DataFrame, swept: Sweep) -> Causes:
+    """Why compute was absent."""
+    return Causes(
+        blocking=blocking(swept.absent, one.operations, classes),
+        host=host_costs(swept.absent, swept.host, trace),
+        unexplained=unexplained_calls(swept.absent, swept.host, trace),
+        late_range=late_range(swept.absent, one.marks, one.steps.frame, trace.names),
+    )
+
+
+def _graph_source(
+    one: DeviceWork, measured: DeviceMeasure, classes: pl.DataFrame, swept: Sweep, lost: pl.DataFrame, traits: Mapping[str, pl.Series]
+) -> GraphSource:
+    """What the graph of a device is made from; `lost` as `losses`, `traits` as `kernel_traits`."""
+    return GraphSource(
+        rank=one.rank,
         device=one.device,
-        operations=work,
+        operations=one.operations,
         classes=classes,
         waits=swept.waits,
-        host=host,
-        repeated=memory.recompute.ops,
-        sm_count=None if info is None else info.sm_count,
-        lost=losses(beside),
+        host=swept.host,
+        repeated=measured.memory.recompute.ops,
+        sm_count=None if measured.info is None else measured.info.sm_count,
+        lost=lost,
         traits=traits,
-        exchanges=exchanged.operations,
+        exchanges=measured.exchanges.operations,
     )

@@ -394,12 +394,32 @@ def step_counts(
 
     `traits`: by trait the operations that have it; `overhead`: start, end of the profiler's own spans, disjoint, by start.
     """
+    table = per_window(
+        windows,
+        _of_operations(inside, graphs),
+        _busy(inside, windows, traits),
+        pointwise_chains(inside, pl.concat([traits[CAST], traits[UNFUSED_ATTENTION]])),
+        experts_one_by_one(inside),
+        optimizer_stretches(inside),
+        host_counts(host, inside, windows),
+        long_gaps(found, host, overhead),
+        launch_gaps(inside),
+    )
+    table = table.with_columns(pl.exclude("index", *_MAY_LACK).fill_null(0))
+    share = synchronous_share(table)
+    if share is not None and share >= SYNCHRONOUS_SHARE:
+        return table
+    return table.with_columns(pl.lit(None if share is None else 0, pl.Int64).alias("synchronous_launch_ns"))
+
+
+def _of_operations(inside: pl.DataFrame, graphs: pl.Series) -> pl.DataFrame:
+    """What each step's operations alone tell, by index; `graphs` as `step_counts` takes it."""
     of_graph = pl.col("graph_node").is_not_null() | (pl.col("correlation").is_in(graphs.implode()) & pl.col("correlation").is_not_null())
     kernel, compute = pl.col("kind") == "kernel", (pl.col("kind") == "kernel") & (pl.col("role") == "compute")
     to_host = pl.col("copy_kind") == "d2h"
     alone, held = kernel & ~of_graph & pl.col("issued").is_not_null(), pl.col("issued") >= pl.col("end")
     meanwhile = pl.when(pl.col("role") == "compute").then(pl.col("phase")).forward_fill().over("index")
-    by_ops = (
+    return (
         inside.with_columns(meanwhile.alias("meanwhile"))
         .group_by("index")
         .agg(
@@ -429,24 +449,6 @@ def step_counts(
             pl.col("bytes").filter(to_host & (pl.col("meanwhile") == "forward")).sum().alias("copy_d2h_forward_bytes"),
         )
     )
-    chained = pointwise_chains(inside, pl.concat([traits[CAST], traits[UNFUSED_ATTENTION]]))
-    hosted, gaps = host_counts(host, inside, windows), long_gaps(found, host, overhead)
-    table = per_window(
-        windows,
-        by_ops,
-        _busy(inside, windows, traits),
-        chained,
-        experts_one_by_one(inside),
-        optimizer_stretches(inside),
-        hosted,
-        gaps,
-        launch_gaps(inside),
-    )
-    table = table.with_columns(pl.exclude("index", *_MAY_LACK).fill_null(0))
-    share = synchronous_share(table)
-    if share is not None and share >= SYNCHRONOUS_SHARE:
-        return table
-    return table.with_columns(pl.lit(None if share is None else 0, pl.Int64).alias("synchronous_launch_ns"))
 
 
 def synchronous_share(counts: pl.DataFrame) -> float | None:

@@ -64,90 +64,89 @@ BREAKS = (Sign.ATTENTION, Sign.NORM, Sign.ROUTER, Sign.OPTIMIZER, Sign.OTHER)  #
 
 def facts_of(verdicts: pl.DataFrame, taxonomy: Taxonomy) -> pl.DataFrame:
     """One row per verdict: what the rules ask about an operation, and its sign."""
-    markers = {family.id: family.marker for family in taxonomy.families if family.marker is not None}
     hinted = [family.id for family in taxonomy.families if family.phase is not None]
     attend = [family for family in taxonomy.families if family.operation == ATTENTION]  # which is called as its bucket
 
     def marked(*marks: Mark) -> pl.Expr:
-        return pl.col("family").is_in(taxonomy.marked(*marks))
+        return family.is_in(taxonomy.marked(*marks))
 
-    weak, operation, bucket, family, role = (pl.col(name) for name in ("weak", "operation", "bucket", "family", "role"))
-    gemm = operation == "gemm"
+    weak, operation, bucket, family, role, phase = (pl.col(name) for name in ("weak", "operation", "bucket", "family", "role", "phase"))
+    gemm, routes, exchanges = operation == "gemm", operation == "router", operation == "exchange"
     linear = gemm & pl.col("rule").is_in(taxonomy.marked_contexts("linear"))
-    back = (pl.col("phase") == "backward").fill_null(value=False)
+    back = (phase == "backward").fill_null(value=False)
     nccl = pl.col("backend").is_in(["nccl", "rccl"]).fill_null(value=False)
     unknown = nccl & (pl.col("decided_by") == "name") & (pl.col("kind") == "other")
-    return verdicts.with_columns(
-        family.replace_strict(markers, default=None, return_dtype=pl.String).alias("marker"), unknown.alias("unknown")
-    ).select(
+    return verdicts.select(
         "bucket",
         "kind",
-        "unknown",
-        _sign(taxonomy.buckets, linear),
-        (weak & (role == "compute")).alias("part"),
-        (weak & (operation == "tail")).alias("tail"),
-        linear.alias("linear"),
-        operation.is_in(["gemm", "grouped_gemm"]).alias("any_product"),
-        operation.is_in(["gemm", "grouped_gemm", "tail"]).alias("multiplies"),
-        (weak & (operation == "softmax") & (bucket == ATTENTION)).alias("weighs"),
-        (weak & operation.is_in(["tail", "elementwise", "layout", "reduce", "random", "softmax"])).alias("pointwise"),
-        (role == "copy").alias("copies"),
-        (operation.is_in(list(GENERIC)) & ~marked("rows")).alias("generic"),
-        (gemm & (weak | (bucket == ROUTER))).alias("gate"),
-        (gemm & (marked("fp32_product") | (bucket == ROUTER))).alias("likely"),
-        (((operation == "router") & ~back) | marked("top_k")).alias("selects"),
-        ((operation == "router") & ~back).alias("routes"),
-        ((operation == "router") & back).alias("routes_back"),
-        (weak & (role == "compute") & (marked("concatenation") | (operation.is_in(["gather", "sort"]) & ~marked("top_k")))).alias("moves"),
         "operation",
-        marked("adds").alias("adds"),
-        marked("rows").alias("rows"),
-        (marked("cast") & (bucket == ELEMENTWISE) & pl.col("phase").is_null()).alias("casts"),
-        (role == "transport").alias("transports"),
-        nccl.alias("moving"),
-        (~nccl).alias("no_collective"),
-        (operation == "exchange").alias("exchange"),
-        ((operation == "exchange") & (bucket == DISPATCH) & ~nccl).alias("carries"),
-        marked("all_gather").alias("gathers"),
-        (marked("all_gather", "reduce_scatter") & (pl.col("phase").is_null() | (pl.col("phase") == OPTIMIZER))).alias("unphased_gather"),
-        marked("all_reduce", "reduce_scatter").alias("reduces"),
-        ((role == "compute") & (pl.col("phase") == "forward")).fill_null(value=False).alias("goes_forward"),
-        ((role == "compute") & pl.col("phase").is_in(["backward", "recompute"])).fill_null(value=False).alias("goes_back"),
-        ((role == "compute") & ~family.is_in(hinted)).alias("telling"),  # a name's own hint proves no range
-        pl.col("phase").is_not_null().alias("phased"),
-        (pl.col("backend") == "userbuffers").fill_null(value=False).alias("userbuffers"),
-        ((operation == "norm") & ~marked("layer_norm")).alias("other_norm"),
-        marked("layer_norm").alias("layer_norm"),
-        marked("gelu").alias("gelu"),
-        marked("patches").alias("patches"),
-        marked("biased_product").alias("biased"),
-        (pl.col("decided_by").is_in(["name", "operator"]) & (role == "compute")).alias("by_place"),  # nothing says whose layer it is
-        (pl.col("decided_by").is_in(["module", "operator"]) | (pl.col("phase").is_not_null() & ~family.is_in(hinted))).alias("ranged"),
-        family.is_in([one.id for one in attend if one.phase == "forward"]).alias("attends_ahead"),
-        family.is_in([one.id for one in attend if one.phase == "backward"]).alias("attends_back"),
+        unknown=unknown,
+        sign=_sign(taxonomy, linear, unknown),
+        part=weak & (role == "compute"),
+        tail=weak & (operation == "tail"),
+        linear=linear,
+        any_product=operation.is_in(["gemm", "grouped_gemm"]),
+        multiplies=operation.is_in(["gemm", "grouped_gemm", "tail"]),
+        weighs=weak & (operation == "softmax") & (bucket == ATTENTION),
+        pointwise=weak & operation.is_in(["tail", "elementwise", "layout", "reduce", "random", "softmax"]),
+        copies=role == "copy",
+        generic=operation.is_in(list(GENERIC)) & ~marked("rows"),
+        gate=gemm & (weak | (bucket == ROUTER)),
+        likely=gemm & (marked("fp32_product") | (bucket == ROUTER)),
+        selects=(routes & ~back) | marked("top_k"),
+        routes=routes & ~back,
+        routes_back=routes & back,
+        moves=weak & (role == "compute") & (marked("concatenation") | (operation.is_in(["gather", "sort"]) & ~marked("top_k"))),
+        adds=marked("adds"),
+        rows=marked("rows"),
+        casts=marked("cast") & (bucket == ELEMENTWISE) & phase.is_null(),
+        transports=role == "transport",
+        moving=nccl,
+        no_collective=~nccl,
+        exchange=exchanges,
+        carries=exchanges & (bucket == DISPATCH) & ~nccl,
+        gathers=marked("all_gather"),
+        unphased_gather=marked("all_gather", "reduce_scatter") & (phase.is_null() | (phase == OPTIMIZER)),
+        reduces=marked("all_reduce", "reduce_scatter"),
+        goes_forward=((role == "compute") & (phase == "forward")).fill_null(value=False),
+        goes_back=((role == "compute") & phase.is_in(["backward", "recompute"])).fill_null(value=False),
+        telling=(role == "compute") & ~family.is_in(hinted),  # a name's own hint proves no range
+        phased=phase.is_not_null(),
+        userbuffers=(pl.col("backend") == "userbuffers").fill_null(value=False),
+        other_norm=(operation == "norm") & ~marked("layer_norm"),
+        layer_norm=marked("layer_norm"),
+        gelu=marked("gelu"),
+        patches=marked("patches"),
+        biased=marked("biased_product"),
+        by_place=pl.col("decided_by").is_in(["name", "operator"]) & (role == "compute"),  # nothing says whose layer it is
+        ranged=pl.col("decided_by").is_in(["module", "operator"]) | (phase.is_not_null() & ~family.is_in(hinted)),
+        attends_ahead=family.is_in([one.id for one in attend if one.phase == "forward"]),
+        attends_back=family.is_in([one.id for one in attend if one.phase == "backward"]),
     )
 
 
-def _sign(buckets: Buckets, linear: pl.Expr) -> pl.Expr:
-    """The sign of a verdict. `linear`: whether it is a product of a plain linear layer, by its operator alone."""
+def _sign(taxonomy: Taxonomy, linear: pl.Expr, unknown: pl.Expr) -> pl.Expr:
+    """The sign of a verdict. `linear`: whether it is a product of a plain linear layer, by its operator alone; `unknown`: of what its name
+    does not tell what it exchanges.
+    """
+    markers = {family.id: family.marker for family in taxonomy.families if family.marker is not None}
+    marker = pl.col("family").replace_strict(markers, default=None, return_dtype=pl.String)
     operation, bucket, weak, role = (pl.col(name) for name in ("operation", "bucket", "weak", "role"))
-    tokens = (bucket == DISPATCH) | ((operation == "exchange") & pl.col("unknown"))
+    tokens = (bucket == DISPATCH) | ((operation == "exchange") & unknown)
     foreign = (role == "transport") & ~tokens
     gemm = operation == "gemm"
     cases: list[tuple[pl.Expr, Sign]] = [
-        (pl.col("marker") == "open", Sign.OPEN),
-        (pl.col("marker") == "close", Sign.CLOSE),
+        (marker == "open", Sign.OPEN),
+        (marker == "close", Sign.CLOSE),
         (foreign | (role == "copy"), Sign.NONE),
         (role == "transport", Sign.EXCHANGE),
         (weak & gemm, Sign.PRODUCT),
         (weak, Sign.NONE),
         (linear, Sign.LINEAR),
         (gemm & (bucket == DENSE_GEMM), Sign.DENSE),
-        *((bucket == name, Sign[spec.sign.upper()]) for name, spec in buckets.items() if spec.sign is not None),
+        *((bucket == name, Sign[spec.sign.upper()]) for name, spec in taxonomy.buckets.items() if spec.sign is not None),
     ]
-    return (
-        pl.coalesce(*(pl.when(holds).then(pl.lit(int(sign))) for holds, sign in cases), pl.lit(int(Sign.NONE))).cast(pl.UInt8).alias("sign")
-    )
+    return pl.coalesce(*(pl.when(holds).then(pl.lit(int(sign))) for holds, sign in cases), pl.lit(int(Sign.NONE))).cast(pl.UInt8)
 
 
 class Line(Struct, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ from diagnose.measure.ranks.lateness import late
 from diagnose.measure.ranks.matching import Clocks, aligned, ends_apart
 from diagnose.measure.ranks.members import Input, Member, host_label, members_of, mesh_of
 from diagnose.measure.ranks.schedule import schedule_of
-from diagnose.measure.ranks.stages import at_stages, stages_of
+from diagnose.measure.ranks.stages import Stages, at_stages, stages_of
 from diagnose.measure.ranks.transfers import OwnTimes, Transfers
 from diagnose.model.statistics import integer_median
 
@@ -38,16 +38,17 @@ APART_NS = 60_000_000_000  # clocks of one cluster do not differ by so much; thi
 UNLIKE = 0.1  # of the step: ranks of one job, which its collectives keep in step, differ by less; this project's choice
 
 
-def surveyed(member: Member, group: str, stage: int | None, own: OwnTimes, skew_ns: int | None) -> RankSurvey:
+def surveyed(member: Member, known: Background, stages: Stages | None, skew_ns: int | None) -> RankSurvey:
     """One device's row."""
+    own = known.own[member.place]
     lengths = [step.window_ns for step in member.steps]
     return RankSurvey(
         rank=member.rank.rank,
         device=member.device.device,
         file=member.file,
         host=host_label(member),
-        group=group,
-        stage=stage,
+        group=known.alike[member.place],
+        stage=None if stages is None else stages.of.get(member.rank.rank),
         step=Spread(median=integer_median(lengths), min=min(lengths), max=max(lengths), n=len(lengths)),
         **{name: getattr(member.median, name) for name in _COLUMNS},
         buckets=dict(member.work),
@@ -169,12 +170,19 @@ def _uneven(members: Sequence[Member]) -> list[RankProblem]:
 # ------------------------------------------------------------------------------------------------ start skew
 
 
-def skews(
-    members: Sequence[Member], groups: Mapping[int, str], clocks: Clocks
-) -> tuple[dict[int, int], tuple[StartSkew, ...], dict[int, int]]:
-    """By a member's place, how much later than the middle of its like group its capture's first step begins.
+class Skews(Struct, frozen=True, kw_only=True):
+    """By a member's place, how much later than the middle of its like group its capture's first step begins (`later_ns`).
 
-    And those whose windows end together all the same; by place, the first step of those among them that began later.
+    `apart`: those whose windows end together all the same; `begun`: by place, the first step of those among them that began later.
+    """
+
+    later_ns: Mapping[int, int]
+    apart: tuple[StartSkew, ...]
+    begun: Mapping[int, int]
+
+
+def skews(members: Sequence[Member], groups: Mapping[int, str], clocks: Clocks) -> Skews:
+    """Which captures begin apart from the others of their like group.
 
     Only members whose clocks are aligned with each other, and whose start is known, are compared; the first step that all of them show
     counts, warm-up or not.
@@ -199,7 +207,7 @@ def skews(
             if abs(begins) > max(SKEW_NS, SKEW_SHARE * step) and abs(ends) <= TOGETHER * abs(begins):
                 found.append(_skew(member, begins, ends, min(common)))
                 begun |= {member.place: min(common)} if begins > 0 else {}
-    return late, tuple(found), begun
+    return Skews(later_ns=late, apart=tuple(found), begun=begun)
 
 
 def _span(member: Member, index: int, clocks: Clocks) -> tuple[int, int]:
@@ -246,30 +254,26 @@ def compare(
     mesh = mesh_of(job)
     matched, unmatched, told = aligned(members, mesh)
     every = [transfers.split_exchanges(group, ends_apart(group, told)) for group in matched]
-    own = transfers.own_times(members, every)
     groups, group_of = like_groups(members, mesh, buckets)
-    skewed, skew, begun = skews(members, group_of, told)
+    skewed = skews(members, group_of, told)
     captured = len({member.rank.rank for member in members})
     world = world if world is not None and world >= captured else None  # one of them is of another job, or the number is wrong
     stages = stages_of(members, mesh, job, world, buckets)
-    schedule = schedule_of(members, stages, job, buckets)
     slow = slow_devices(members, group_of, buckets, stages)
-    uneven = experts(every, slow)
-    background = Background(
+    known = Background(
         members=members,
-        own=own,
+        own=transfers.own_times(members, every),
         slow=slow,
         alike=group_of,
-        experts=uneven,
+        experts=experts(every, slow),
         clocks=told,
         buckets=buckets,
-        schedule=schedule,
+        schedule=schedule_of(members, stages, job, buckets),
         transfers=None if captured == world else whole_transfers(members, every, unknown=world is None),
-        begun=begun,
+        begun=skewed.begun,
     )
-    lateness = late(every, background)
-    slowest, chosen = chosen_member(members, own, lateness, middle)
-    stage_of = stages.of if stages is not None else {}
+    lateness = late(every, known)
+    slowest, chosen = chosen_member(members, known.own, lateness, middle)
     return Compared(
         ranks=Ranks(
             world_size=world,
@@ -278,16 +282,13 @@ def compare(
             chosen=chosen,
             problems=problems(members, world, claimed, every),
             groups=groups,
-            survey=tuple(
-                surveyed(member, group_of[member.place], stage_of.get(member.rank.rank), own[member.place], skewed.get(member.place))
-                for member in members
-            ),
+            survey=tuple(surveyed(member, known, stages, skewed.later_ns.get(member.place)) for member in members),
             clocks=told.pairs,
             exchanges=tuple(transfers.record(found) for found in every),
             late=lateness,
-            skew=skew,
-            experts=uneven,
-            pipeline=pipeline(members, stages, schedule, {place: one.median_ns for place, one in own.items()}, slow),
+            skew=skewed.apart,
+            experts=tuple(known.experts),
+            pipeline=pipeline(members, stages, known.schedule, {place: one.median_ns for place, one in known.own.items()}, slow),
             tail=tails(members),
             notes=(*transfers.left_alone(unmatched), *(() if every else (_NOTHING,)), *told.notes),
         ),

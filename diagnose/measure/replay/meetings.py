@@ -108,33 +108,38 @@ def _members(graphs: Sequence[Graph], meetings: Meetings, firsts: Sequence[int])
 
 
 class _Edges(NamedTuple):
-    """All graphs' edges in lists, by the node that they come from: those of node `n` stand from `bounds[n]` to `bounds[n + 1]`.
+    """All graphs' edges in lists, by what they wait for: those for the begin of node `n` stand from `bounds[2n]` on, behind them those for
+    its end, up to `bounds[2n + 2]`.
 
-    `ended`: whether an edge waits for that node's end, else for its begin; `missing`: for how many edges each node waits itself.
+    `missing`: for how many edges each node waits itself.
     """
 
     bounds: list[int]
     targets: list[int]
     lags: list[int]
-    ended: list[bool]
     missing: list[int]
 
 
 def _edges(graphs: Sequence[Graph], firsts: Sequence[int], count: int) -> _Edges:
     """The edges among `count` nodes; `firsts`: the number of each graph's first node."""
+    ended = (pl.col("after") == "end").cast(pl.Int64)
     edges = pl.concat(
         [
-            graph.edges.select(pl.col("src", "dst").cast(pl.Int64) + first, (pl.col("after") == "end").alias("ended"), "lag")
+            graph.edges.select(
+                (2 * (pl.col("src").cast(pl.Int64) + first) + ended).alias("moment"), pl.col("dst").cast(pl.Int64) + first, "lag"
+            )
             for graph, first in zip(graphs, firsts, strict=False)
         ]
+    ).sort("moment")
+    missing = pl.DataFrame({"dst": pl.int_range(count, eager=True)}).join(
+        edges.group_by("dst").len(), on="dst", how="left", maintain_order="left"
     )
-    numbers = pl.int_range(count + 1, eager=True)
-    missing: list[int] = (
-        numbers[:-1].alias("dst").to_frame().join(edges.group_by("dst").len(), on="dst", how="left", maintain_order="left")["len"]
-    ).fill_null(0).to_list()  # fmt: skip
-    edges = edges.sort("src")
-    bounds: list[int] = edges["src"].search_sorted(numbers).to_list()
-    return _Edges(bounds, edges["dst"].to_list(), edges["lag"].to_list(), edges["ended"].to_list(), missing)
+    return _Edges(
+        bounds=edges["moment"].search_sorted(pl.int_range(2 * count + 1, eager=True)).to_list(),
+        targets=edges["dst"].to_list(),
+        lags=edges["lag"].to_list(),
+        missing=missing["len"].fill_null(0).to_list(),
+    )
 
 
 def _worked_off(
@@ -142,7 +147,7 @@ def _worked_off(
 ) -> tuple[list[int], list[int], set[int]]:
     """Begin and end of every node, in any order in which all that a node waits for goes before it; and the meetings that were broken."""
     nodes = pl.concat([graph.nodes.select("start", "delay", "duration") for graph in graphs])
-    bounds, targets, lags, ended, missing = _edges(graphs, firsts, nodes.height)
+    bounds, targets, lags, missing = _edges(graphs, firsts, nodes.height)
     durations, delays, begins = nodes["duration"].to_list(), nodes["delay"].to_list(), nodes["start"].to_list()
     ends: list[int] = [0] * nodes.height
     ready = [_NEVER] * nodes.height
@@ -150,16 +155,15 @@ def _worked_off(
     come: dict[tuple[int, int], list[int]] = {}  # by meeting: the members that have begun
     broken: set[int] = set()
 
-    def release(node: int, *, end: bool) -> None:
-        """What waited for a member's beginning, or for its end, waits for it no longer."""
-        time = ends[node] if end else begins[node]
-        for edge in range(bounds[node], bounds[node + 1]):
-            if ended[edge] is end:
-                target = targets[edge]
-                ready[target] = max(ready[target], time + lags[edge])
-                missing[target] -= 1
-                if not missing[target]:
-                    free.append(target)
+    def release(moment: int, time: int) -> None:
+        """What waits for a moment, the begin or the end of a node, waits for it no longer."""
+        for edge in range(bounds[moment], bounds[moment + 1]):
+            target, at = targets[edge], time + lags[edge]
+            if at > ready[target]:  # noqa: PLR1730 - a call less for each of millions of edges
+                ready[target] = at
+            missing[target] -= 1
+            if not missing[target]:
+                free.append(target)
 
     def meet(members: Sequence[int]) -> None:
         """All have come."""
@@ -167,19 +171,7 @@ def _worked_off(
         for node in members:
             since = last + meeting_of[node].offset if waiting else begins[node]
             ends[node] = max(begins[node], since + meeting_of[node].transfer)
-            release(node, end=True)
-
-    def arrive(node: int, one: _Member) -> None:
-        """A member has begun."""
-        release(node, end=False)
-        if one.meeting[0] in broken:
-            ends[node] = begins[node] + durations[node]
-            release(node, end=True)
-            return
-        here = come.setdefault(one.meeting, [])
-        here.append(node)
-        if len(here) == one.members:
-            meet(come.pop(one.meeting))
+            release(2 * node + 1, ends[node])
 
     while free or come:
         if not free:  # each waits for another
@@ -187,23 +179,21 @@ def _worked_off(
             broken.add(meeting[0])
             for node in come.pop(meeting):
                 ends[node] = begins[node] + durations[node]
-                release(node, end=True)
+                release(2 * node + 1, ends[node])
             continue
         node = free.pop()
         if ready[node] != _NEVER:
             begins[node] = ready[node] + delays[node]
-        if node in meeting_of:
-            arrive(node, meeting_of[node])
+        if bounds[2 * node] < bounds[2 * node + 1]:  # hardly anything waits for a beginning
+            release(2 * node, begins[node])
+        if node not in meeting_of or meeting_of[node].meeting[0] in broken:
+            ends[node] = begins[node] + durations[node]
+            release(2 * node + 1, ends[node])
             continue
-        begin = begins[node]
-        end = ends[node] = begin + durations[node]
-        for edge in range(bounds[node], bounds[node + 1]):
-            target = targets[edge]
-            time = (end if ended[edge] else begin) + lags[edge]
-            ready[target] = max(ready[target], time)
-            missing[target] -= 1
-            if not missing[target]:
-                free.append(target)
+        here = come.setdefault(meeting_of[node].meeting, [])
+        here.append(node)
+        if len(here) == meeting_of[node].members:
+            meet(come.pop(meeting_of[node].meeting))
     return begins, ends, broken
 
 
