@@ -6,6 +6,7 @@ import os
 import shlex
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,10 @@ from diagnose.commands import sides
 from diagnose.commands.options import Group, JobFile, Measuring, color_option, format_option, option, store_option, takes
 from diagnose.commands.output import coloured, print_document, root_of, say, width
 from diagnose.errors import DiagnoseError, InputError
+
+if TYPE_CHECKING:
+    from diagnose.knowledge.comparison import ComparisonRules
+    from diagnose.reason.compare import baselines
 
 _COMMIT = ("GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT")  # the variables of GitHub, GitLab and Jenkins that name the commit
 _SHOWN_DIGITS = 12  # of a commit
@@ -35,12 +40,12 @@ class Store(Group):
         """What a command says besides to mean the same store; nothing for the usual one."""
         return "" if self.store is None else f" --store {shlex.quote(str(self.store))}"
 
-    def lacks(self, name: str) -> DiagnoseError:
-        """That nothing is stored there under a name."""
-        from diagnose.reason.compare.baselines import BaselineError  # noqa: PLC0415
+    def opened(self, rules: ComparisonRules | None = None) -> baselines.Store:
+        """The store; `rules` where they were read already."""
+        from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415
+        from diagnose.reason.compare import baselines  # noqa: PLC0415
 
-        told, next_step = f"There is no baseline {name} in {self.path}.", f"`diagnose baseline list{self.store_words}` shows what there is."
-        return BaselineError(told, effect="Nothing was shown.", next_step=next_step)
+        return baselines.Store(folder=self.path, rules=rules or load_comparison_rules(), option=self.store_words)
 
 
 class Adding(Store):
@@ -97,17 +102,15 @@ def add(name: str, runs: tuple[str, ...], job: JobFile, measuring: Measuring, ad
     baselines.check_name(name)
     measuring.check()
     rules = load_comparison_rules(measuring.rules)
-    commit = adding.commit or _commit()
+    store, commit = adding.opened(rules), adding.commit or _commit()
     for index, one in enumerate(runs):
         document = sides.run_document((one,), job, measuring)
         fingerprint = baselines.fingerprint(document, rules)
-        if adding.replace_ and index == 0 and any(row.fingerprint == fingerprint for row in baselines.listed(adding.path, rules, name)):
-            baselines.remove(adding.path, name, fingerprint)
-        added = baselines.add(
-            adding.path,
+        if adding.replace_ and index == 0 and any(row.fingerprint == fingerprint for row in store.listed(name)):
+            store.remove(name, fingerprint)
+        added = store.add(
             name,
             document,
-            rules,
             date=adding.date.replace(tzinfo=adding.date.tzinfo or UTC) if adding.date is not None else _written(Path(one)),
             commit=commit,
             host_class=adding.host_class,
@@ -150,16 +153,15 @@ def _commit() -> str | None:
 
 def _print(listing: Listing, name: str | None) -> int:
     from diagnose.document.baselines import Baselines  # noqa: PLC0415
-    from diagnose.knowledge.comparison import load_comparison_rules  # noqa: PLC0415
     from diagnose.reason.compare import baselines  # noqa: PLC0415
     from diagnose.render import Options  # noqa: PLC0415
 
     if name is not None:
         baselines.check_name(name)
-    entries = baselines.listed(listing.path, load_comparison_rules(), name)
-    stored = Baselines(entries=entries, detail=name is not None, store=listing.store_words)
+    store = listing.opened()
+    stored = Baselines(entries=store.listed(name), detail=name is not None, store=store.option)
     if name is not None and not stored.entries:
-        raise listing.lacks(name)
+        raise store.lacks(name)
     print_document(stored, listing.format, Options(width=width(), color=coloured(listing.color)))
     return InputError.exit_code if any(entry.problem for entry in stored.entries) else 0
 
@@ -184,8 +186,6 @@ def show(name: str, listing: Listing) -> int:
 @takes(removal=Removal)
 def remove(name: str, removal: Removal) -> int:
     """Remove a stored baseline, or runs of it."""
-    from diagnose.reason.compare import baselines  # noqa: PLC0415
-
-    for fingerprint, run in baselines.remove(removal.path, name, removal.fingerprint, removal.run, store=removal.store_words):
+    for fingerprint, run in removal.opened().remove(name, removal.fingerprint, removal.run):
         say(f"removed {name}, {fingerprint}{'' if run == fingerprint else f', {run}'}")
     return 0

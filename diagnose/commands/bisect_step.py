@@ -160,6 +160,7 @@ def _baseline(limit: Limit, options: TraceOptions, rules: ComparisonRules) -> Ca
 
     files: dict[str, Diagnosis] = {}
     names: list[str] = []
+    store = limit.opened(rules)
     for name in limit.baselines:
         if any(sign in name for sign in "*?[/") or name.endswith(".json") or Path(name).exists():
             try:
@@ -169,16 +170,16 @@ def _baseline(limit: Limit, options: TraceOptions, rules: ComparisonRules) -> Ca
                 raise InputError(f"--baseline {name} can't be used: {fault}", effect=_NOTHING) from fault
             continue
         baselines.check_name(name)
-        if not any(entry.name == name and not entry.problem for entry in baselines.listed(limit.path, rules)):
+        if not any(entry.name == name and not entry.problem for entry in store.listed()):
             raise InputError(
-                f"--baseline {name} is neither a file nor a baseline in {limit.path}.",
+                f"--baseline {name} is neither a file nor a baseline in {store.folder}.",
                 effect=_NOTHING,
                 next_step="Save what is good: diagnose TRACE -o good.json. Keep it outside of what git checks out, or untracked.",
             )
         names.append(name)
 
     def good_captures(new: Diagnosis) -> list[tuple[str, Diagnosis]]:
-        found = ((name, run) for name in names for run in baselines.find(limit.path, name, new, rules, store=limit.store_words))
+        found = ((name, run) for name in names for run in store.find(name, new))
         stored = [(f"{name} {run.run}", run.document) for name, run in found]
         return [*files.items(), *stored]
 

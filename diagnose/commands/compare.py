@@ -305,7 +305,7 @@ def _named(
     there = [Named(label, one) for label, one in zip(labels[len(base) :], second, strict=True)]
     if asked.baseline is None:
         return [Named(label, one) for label, one in zip(labels[: len(base)], first, strict=True)], there
-    stored = baselines.find(asked.path, asked.baseline, second[0], rules, store=asked.store_words)
+    stored = asked.opened(rules).find(asked.baseline, second[0])
     return [Named(run.label or run.run, run.document, run.date, run.commit) for run in stored], there
 
 

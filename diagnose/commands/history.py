@@ -74,18 +74,17 @@ def history(runs: tuple[str, ...], series: Series, job: JobFile, measuring: Meas
 def _stored(series: Series, rules: ComparisonRules) -> tuple[list[Captured], str]:
     """The runs of a stored baseline, oldest first. Raises BaselineError, UsageError."""
     from diagnose.bisect.history import Captured  # noqa: PLC0415
-    from diagnose.reason.compare import baselines  # noqa: PLC0415
 
-    name = series.baseline or ""
-    found = baselines.runs(series.path, name, rules, series.fingerprint, store=series.store_words)
+    name, store = series.baseline or "", series.opened(rules)
+    found = store.runs(name, series.fingerprint)
     if not found:
-        raise series.lacks(name)
+        raise store.lacks(name)
     kinds = sorted({one.fingerprint for one in found})
     if len(kinds) > 1:
         raise UsageError(
             f"The baseline {name} holds runs of {len(kinds)} jobs or GPUs: {', '.join(kinds)}.",
             effect="Nothing was shown.",
-            next_step=f"Choose one with --fingerprint; `diagnose baseline list{series.store_words}` shows which is which.",
+            next_step=f"Choose one with --fingerprint; `diagnose baseline list{store.option}` shows which is which.",
         )
     days = [one.date[: len("2026-01-31")] for one in found]
     several = len(set(days)) < len(days)

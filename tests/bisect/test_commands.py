@@ -287,7 +287,7 @@ def test_a_gate_that_failed_is_handed_to_the_search(
         document = json.loads((store / "base.json").read_text())
         made = diagnosis.decode(json.dumps(scaled(document, 1 + 0.002 * (number - 2))).encode())
         when = datetime(2026, 10, 1 + number, tzinfo=UTC)
-        baselines.add(tmp_path / "store", "main", made, rules, date=when, commit=history.commits[0])
+        baselines.Store(folder=tmp_path / "store", rules=rules).add("main", made, date=when, commit=history.commits[0])
     new = []
     for number in range(3):
         new.append(tmp_path / f"new-{number}.json")

@@ -20,7 +20,7 @@ from diagnose.document.encoding import encode
 from diagnose.document.history import CategoryMove, History, decode
 from diagnose.errors import InputError
 from diagnose.knowledge.comparison import load_comparison_rules
-from diagnose.reason.compare import baselines
+from diagnose.reason.compare.baselines import Store
 from diagnose.render import Options, write
 from tests.bisect.profile_step import scaled
 from tests.builders import compared
@@ -214,10 +214,10 @@ def test_the_history_of_a_stored_baseline_in_every_format(
     saved: Mapping[str, dict[str, object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    rules, start = load_comparison_rules(), datetime(2026, 10, 1, tzinfo=UTC)
+    store, start = Store(folder=tmp_path / "store", rules=load_comparison_rules()), datetime(2026, 10, 1, tzinfo=UTC)
     for night, one in enumerate(nights(saved, ["base"] * 7 + ["network-150"] * 7, 0.005, 3)):
         assert one.document is not None
-        baselines.add(tmp_path / "store", "nightly", one.document, rules, date=start + timedelta(days=night), commit=one.commit, keep=30)
+        store.add("nightly", one.document, date=start + timedelta(days=night), commit=one.commit, keep=30)
     outputs = [word for ending in ("html", "md", "json", "txt") for word in ("-o", f"h.{ending}")]
     assert main(["history", "--baseline", "nightly", "--store", "store", *outputs]) == 0
     found = decode((tmp_path / "h.json").read_bytes())

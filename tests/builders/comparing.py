@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from diagnose.document.comparison import Comparison, decode
@@ -28,13 +29,14 @@ step_delta = partial(_step_delta, limits=RULES.limits.noise)
 kernels = partial(_kernels, limits=RULES.limits)
 match = partial(_match, limits=RULES.limits.kernels)
 family = partial(_family, variants=RULES.limits.kernels.variants)
-add = partial(baselines.add, rules=RULES)
-runs = partial(baselines.runs, rules=RULES)
-find = partial(baselines.find, rules=RULES)
-listed = partial(baselines.listed, rules=RULES)
 fingerprint = partial(baselines.fingerprint, rules=RULES)
 describe = partial(baselines.describe, rules=RULES)
 differing = partial(baselines.differing, rules=RULES)
+
+
+def store(folder: Path) -> baselines.Store:
+    """The baselines of a folder."""
+    return baselines.Store(folder=folder, rules=RULES)
 
 
 def compare(base: Side, new: Side, *, base_label: str, new_label: str, **terms: Any) -> Comparison:

@@ -75,40 +75,132 @@ def check_name(name: str) -> str:
     return name
 
 
-# --- storing ----------------------------------------------------------------------------------------------------------
+class Store(Struct, frozen=True, kw_only=True):
+    """The baselines of a folder. `option`: what a command says besides to mean it, where it is not the usual one."""
 
+    folder: Path
+    rules: ComparisonRules
+    option: str = ""
 
-def add(
-    folder: Path,
-    name: str,
-    document: Diagnosis,
-    rules: ComparisonRules,
-    *,
-    date: datetime,
-    commit: str | None = None,
-    host_class: str | None = None,
-    label: str = "",
-    keep: int = KEPT,
-) -> Added:
-    """Store a run of `date`, and drop the oldest of its job and device beyond `keep`. Raises UsageError (name), OutputError.
+    def add(
+        self,
+        name: str,
+        document: Diagnosis,
+        *,
+        date: datetime,
+        commit: str | None = None,
+        host_class: str | None = None,
+        label: str = "",
+        keep: int = KEPT,
+    ) -> Added:
+        """Store a run of `date`, and drop the oldest of its job and device beyond `keep`. Raises UsageError (name), OutputError.
 
-    A run that is stored already (the same diagnosis) is not stored again, because it would tell nothing of noise.
-    """
-    kept = _kept(document)
-    place = _folder_of(folder, name) / fingerprint(document, rules)
-    when = date.astimezone(UTC)
-    content = hashlib.sha256(encode(kept)).hexdigest()[:_RUN_DIGITS]
-    known = next((path for path in _files(place) if path.stem.endswith(f"-{content}")), None)
-    path = known or place / f"{when:%Y%m%dT%H%M%SZ}-{content}.json"
-    if known is None:
-        run = StoredRun(
-            schema=RUN_SCHEMA, date=f"{when:%Y-%m-%dT%H:%M:%SZ}", commit=commit, host_class=host_class, label=label, diagnosis=kept
+        A run that is stored already (the same diagnosis) is not stored again, because it would tell nothing of noise.
+        """
+        kept = _kept(document)
+        place = self._folder_of(name) / fingerprint(document, self.rules)
+        when = date.astimezone(UTC)
+        content = hashlib.sha256(encode(kept)).hexdigest()[:_RUN_DIGITS]
+        known = next((path for path in _files(place) if path.stem.endswith(f"-{content}")), None)
+        path = known or place / f"{when:%Y%m%dT%H%M%SZ}-{content}.json"
+        if known is None:
+            run = StoredRun(
+                schema=RUN_SCHEMA, date=f"{when:%Y-%m-%dT%H:%M:%SZ}", commit=commit, host_class=host_class, label=label, diagnosis=kept
+            )
+            told = f"The folder {place} could not be made"
+            with OutputError.where_refused(told, effect="Nothing was stored.", next_step="Name another place with --store."):
+                place.mkdir(parents=True, exist_ok=True)
+            write_file(path, encode(run).decode("utf-8"), force=True)
+        return Added(path=path, known=known is not None, dropped=_drop(place, keep))
+
+    def find(self, name: str, new: Diagnosis) -> tuple[Run, ...]:
+        """The runs of this name for the job and kind of device of `new`, oldest first. Raises BaselineError, which says how they differ."""
+        place = self._folder_of(name)
+        found = self.runs(name, fingerprint(new, self.rules))
+        if found:
+            return found
+        stored = list(_paths(place))
+        if not stored:
+            raise BaselineError(
+                f"There is no baseline {name} in {self.folder}.",
+                effect="Nothing was compared.",
+                next_step=f"Store one: diagnose baseline add {name} TRACE{self.option}; `diagnose baseline list{self.option}` shows what there is.",
+            )
+        newest = {_fingerprint_of(path): path for path in stored}
+        said = " ".join(_difference(one, new, self.rules) for one in newest.values())
+        raise BaselineError(
+            f"The baseline {name} was made from another job or device. {said}",
+            effect="Nothing was compared, because a difference between them would say nothing about the change.",
+            next_step=f"Store a run of this job: diagnose baseline add {name} TRACE{self.option}, or compare with a file of your choice."
+            + ("" if new.job is not None else " The new run has no job file: give it with --config."),
         )
-        told = f"The folder {place} could not be made"
-        with OutputError.where_refused(told, effect="Nothing was stored.", next_step="Name another place with --store."):
-            place.mkdir(parents=True, exist_ok=True)
-        write_file(path, encode(run).decode("utf-8"), force=True)
-    return Added(path=path, known=known is not None, dropped=_drop(place, keep))
+
+    def runs(self, name: str, fingerprint: str | None = None) -> tuple[Run, ...]:
+        """The stored runs of a name, oldest first; of all jobs and devices unless one is named.
+
+        Raises BaselineError for one that can't be used.
+        """
+        found = []
+        for path in _paths(self._folder_of(name)):
+            if fingerprint is not None and _fingerprint_of(path) != fingerprint:
+                continue
+            run, problem = _read(path, self.rules)
+            if run is None:
+                raise BaselineError(
+                    f"The baseline {name} can't be used: {path.stem}: {problem}.",
+                    effect="Nothing was compared.",
+                    next_step=f"Remove that run: diagnose baseline remove {name} --run {path.stem}{self.option}.",
+                )
+            found.append(run)
+        return tuple(sorted(found, key=lambda one: (one.date, one.run)))
+
+    def listed(self, name: str | None = None) -> tuple[StoredBaseline, ...]:
+        """All that is stored, or of one name, each job and device by itself; what can't be used with the reason."""
+        if not self.folder.is_dir():
+            return ()
+        names = sorted(path for path in self.folder.iterdir() if path.is_dir() and _NAME.fullmatch(path.name) and name in (None, path.name))
+        found = []
+        for place in names:
+            paths: dict[str, list[Path]] = {}
+            for path in _paths(place):
+                paths.setdefault(_fingerprint_of(path), []).append(path)
+            found += [_listed(place.name, fingerprint, files, self.rules) for fingerprint, files in paths.items()]
+        return tuple(found)
+
+    def remove(self, name: str, fingerprint: str | None = None, run: str | None = None) -> tuple[tuple[str, str], ...]:
+        """Delete the name's runs, of one fingerprint or one of them where told; both of each. Raises BaselineError (none), OutputError."""
+        place = self._folder_of(name)
+        found = [path for path in _paths(place) if fingerprint in (None, _fingerprint_of(path)) and run in (None, path.stem)]
+        if not found:
+            part = f"no run {run} of the baseline" if run is not None else "no such baseline"
+            of_job = f" of the fingerprint {fingerprint}" if fingerprint is not None else ""
+            shows = f"show {name}{self.option}` shows its runs" if any(_paths(place)) else f"list{self.option}` shows all"
+            raise BaselineError(
+                f"There is {part} {name}{of_job} in {self.folder}.", effect="Nothing was removed.", next_step=f"`diagnose baseline {shows}."
+            )
+        _unlink(found)
+        for one in (*dict.fromkeys(path.parent for path in found if path.parent != place), place):
+            with OutputError.where_refused(f"The folder {one} could not be removed", effect="It is empty, and still there."):
+                if one.is_dir() and not any(one.iterdir()):
+                    one.rmdir()
+        return tuple((_fingerprint_of(path), path.stem) for path in found)
+
+    def lacks(self, name: str) -> BaselineError:
+        """That nothing is stored under a name that was to be shown."""
+        told, next_step = f"There is no baseline {name} in {self.folder}.", f"`diagnose baseline list{self.option}` shows what there is."
+        return BaselineError(told, effect="Nothing was shown.", next_step=next_step)
+
+    def _folder_of(self, name: str) -> Path:
+        """The folder of one name, which is really in this one. Raises UsageError."""
+        place = self.folder / check_name(name)
+        if place.resolve().parent != self.folder.resolve():
+            raise UsageError(
+                f"{place} is a link to somewhere else.", effect="Nothing was done.", next_step="Remove the link, or choose another name."
+            )
+        return place
+
+
+# --- storing ----------------------------------------------------------------------------------------------------------
 
 
 def _drop(place: Path, keep: int) -> int:
@@ -125,16 +217,6 @@ def _unlink(paths: list[Path]) -> None:
             path.unlink(missing_ok=True)
 
 
-def _folder_of(folder: Path, name: str) -> Path:
-    """The folder of one name, which is really in `folder`. Raises UsageError."""
-    place = folder / check_name(name)
-    if place.resolve().parent != folder.resolve():
-        raise UsageError(
-            f"{place} is a link to somewhere else.", effect="Nothing was done.", next_step="Remove the link, or choose another name."
-        )
-    return place
-
-
 def _kept(document: Diagnosis) -> Diagnosis:
     """The document without host names and without its timeline."""
     ranks = tuple(structs.replace(rank, host=None) for rank in document.capture.ranks)
@@ -142,52 +224,6 @@ def _kept(document: Diagnosis) -> Diagnosis:
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
-
-
-def find(folder: Path, name: str, new: Diagnosis, rules: ComparisonRules, *, store: str = "") -> tuple[Run, ...]:
-    """The runs of this name for the job and kind of device of `new`, oldest first. Raises BaselineError, which says how they differ.
-
-    `store`: what a command says besides to mean this folder, where that is not the usual one.
-    """
-    place = _folder_of(folder, name)
-    found = runs(folder, name, rules, fingerprint(new, rules), store=store)
-    if found:
-        return found
-    stored = list(_paths(place))
-    if not stored:
-        raise BaselineError(
-            f"There is no baseline {name} in {folder}.",
-            effect="Nothing was compared.",
-            next_step=f"Store one: diagnose baseline add {name} TRACE{store}; `diagnose baseline list{store}` shows what there is.",
-        )
-    newest = {_fingerprint_of(path): path for path in stored}
-    said = " ".join(_difference(one, new, rules) for one in newest.values())
-    raise BaselineError(
-        f"The baseline {name} was made from another job or device. {said}",
-        effect="Nothing was compared, because a difference between them would say nothing about the change.",
-        next_step=f"Store a run of this job: diagnose baseline add {name} TRACE{store}, or compare with a file of your choice."
-        + ("" if new.job is not None else " The new run has no job file: give it with --config."),
-    )
-
-
-def runs(folder: Path, name: str, rules: ComparisonRules, fingerprint: str | None = None, *, store: str = "") -> tuple[Run, ...]:
-    """The stored runs of a name, oldest first; of all jobs and devices unless one is named.
-
-    Raises BaselineError for one that can't be used.
-    """
-    found = []
-    for path in _paths(_folder_of(folder, name)):
-        if fingerprint is not None and _fingerprint_of(path) != fingerprint:
-            continue
-        run, problem = _read(path, rules)
-        if run is None:
-            raise BaselineError(
-                f"The baseline {name} can't be used: {path.stem}: {problem}.",
-                effect="Nothing was compared.",
-                next_step=f"Remove that run: diagnose baseline remove {name} --run {path.stem}{store}.",
-            )
-        found.append(run)
-    return tuple(sorted(found, key=lambda one: (one.date, one.run)))
 
 
 def _fingerprint_of(path: Path) -> str:
@@ -247,20 +283,6 @@ def _paths(place: Path) -> Iterator[Path]:
     yield from (path for one in folders for path in _files(one))
 
 
-def listed(folder: Path, rules: ComparisonRules, name: str | None = None) -> tuple[StoredBaseline, ...]:
-    """All that is stored, or of one name, each job and device by itself; what can't be used with the reason."""
-    if not folder.is_dir():
-        return ()
-    names = sorted(path for path in folder.iterdir() if path.is_dir() and _NAME.fullmatch(path.name) and name in (None, path.name))
-    found = []
-    for place in names:
-        paths: dict[str, list[Path]] = {}
-        for path in _paths(place):
-            paths.setdefault(_fingerprint_of(path), []).append(path)
-        found += [_listed(place.name, fingerprint, files, rules) for fingerprint, files in paths.items()]
-    return tuple(found)
-
-
 def _listed(name: str, fingerprint: str, paths: list[Path], rules: ComparisonRules) -> StoredBaseline:
     read = [(path, *_read(path, rules)) for path in paths]
     rows = tuple(sorted((_row(*one) for one in read), key=lambda row: (row.date, row.run)))
@@ -309,27 +331,6 @@ def _step_times(document: Diagnosis) -> tuple[float, ...]:
         return step_times(document, place_of(document)).values
     except UnmeasuredError:
         return ()
-
-
-def remove(
-    folder: Path, name: str, fingerprint: str | None = None, run: str | None = None, *, store: str = ""
-) -> tuple[tuple[str, str], ...]:
-    """Delete the name's runs, of one fingerprint or one of them where told; both of each. Raises BaselineError (none), OutputError."""
-    place = _folder_of(folder, name)
-    found = [path for path in _paths(place) if fingerprint in (None, _fingerprint_of(path)) and run in (None, path.stem)]
-    if not found:
-        part = f"no run {run} of the baseline" if run is not None else "no such baseline"
-        of_job = f" of the fingerprint {fingerprint}" if fingerprint is not None else ""
-        shows = f"show {name}{store}` shows its runs" if any(_paths(place)) else f"list{store}` shows all"
-        raise BaselineError(
-            f"There is {part} {name}{of_job} in {folder}.", effect="Nothing was removed.", next_step=f"`diagnose baseline {shows}."
-        )
-    _unlink(found)
-    for one in (*dict.fromkeys(path.parent for path in found if path.parent != place), place):
-        with OutputError.where_refused(f"The folder {one} could not be removed", effect="It is empty, and still there."):
-            if one.is_dir() and not any(one.iterdir()):
-                one.rmdir()
-    return tuple((_fingerprint_of(path), path.stem) for path in found)
 
 
 # --- the fingerprint --------------------------------------------------------------------------------------------------

@@ -14,11 +14,10 @@ from diagnose.document.baselines import decode_run
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import OutputError, UsageError
 from diagnose.reason.compare import baselines
-from diagnose.reason.compare.baselines import BaselineError, check_name, remove
+from diagnose.reason.compare.baselines import BaselineError, check_name
 from tests.builders.cases import for_each
 from tests.builders.compared import document, job
-from tests.builders.comparing import add, fingerprint, listed, runs
-from tests.builders.comparing import find as found_runs
+from tests.builders.comparing import fingerprint, store
 from tests.builders.comparing import run as compared
 from tests.builders.diagnosis import rich
 
@@ -38,11 +37,11 @@ def night(number: int) -> Diagnosis:
 
 
 def save(folder: Path, name: str, one: Diagnosis, **options: Any) -> Path:
-    return add(folder, name, one, **{"date": DAY, **options}).path
+    return store(folder).add(name, one, **{"date": DAY, **options}).path
 
 
 def find(folder: Path, name: str, new: Diagnosis) -> Diagnosis:
-    return found_runs(folder, name, new)[-1].document
+    return store(folder).find(name, new)[-1].document
 
 
 def test_a_baseline_is_found_again_by_name_and_fingerprint(tmp_path: Path) -> None:
@@ -59,7 +58,7 @@ def test_one_name_holds_one_for_each_job_and_device(tmp_path: Path) -> None:
     for one in others:
         save(tmp_path, "main", one)
     assert [find(tmp_path, "main", one) for one in others] == others
-    assert len(listed(tmp_path)) == 3
+    assert len(store(tmp_path).listed()) == 3
 
 
 def test_neither_hosts_nor_the_timeline_are_kept(tmp_path: Path) -> None:
@@ -78,27 +77,27 @@ def test_neither_hosts_nor_the_timeline_are_kept(tmp_path: Path) -> None:
 
 def test_the_last_runs_of_a_job_are_kept_in_order_with_date_and_commit(tmp_path: Path) -> None:
     for number in (3, 1, 2, 4):
-        done = add(
-            tmp_path, "main", night(number), date=DAY + timedelta(days=number), commit=f"c{number}", host_class="west", label="t", keep=3
+        done = store(tmp_path).add(
+            "main", night(number), date=DAY + timedelta(days=number), commit=f"c{number}", host_class="west", label="t", keep=3
         )
     assert (done.known, done.dropped) == (False, 1)
-    found = runs(tmp_path, "main")
+    found = store(tmp_path).runs("main")
     assert [(one.date, one.commit, one.host_class) for one in found] == [
         (f"2026-01-0{n + 1}T12:00:00Z", f"c{n}", "west") for n in (2, 3, 4)
     ]
     assert [one.document for one in found] == [night(2), night(3), night(4)]
-    row = listed(tmp_path)[0]
+    row = store(tmp_path).listed()[0]
     assert row.noise == pytest.approx(0.001, rel=0.01)
     assert [one.run for one in row.runs] == [one.run for one in found]
-    assert remove(tmp_path, "main", run=found[0].run) == ((found[0].fingerprint, found[0].run),)
-    assert len(runs(tmp_path, "main")) == 2
+    assert store(tmp_path).remove("main", run=found[0].run) == ((found[0].fingerprint, found[0].run),)
+    assert len(store(tmp_path).runs("main")) == 2
 
 
 def test_a_run_that_is_stored_already_is_not_stored_again(tmp_path: Path) -> None:
-    first = add(tmp_path, "main", run(), date=DAY)
-    again = add(tmp_path, "main", run(), date=DAY + timedelta(days=1))
+    first = store(tmp_path).add("main", run(), date=DAY)
+    again = store(tmp_path).add("main", run(), date=DAY + timedelta(days=1))
     assert (again.known, again.path) == (True, first.path)
-    assert len(runs(tmp_path, "main")) == 1
+    assert len(store(tmp_path).runs("main")) == 1
     assert [one.name for one in first.path.parent.iterdir()] == [first.path.name], "nothing else is left behind"
 
 
@@ -106,10 +105,10 @@ _WRITER = """
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from tests.builders.comparing import add
+from tests.builders.comparing import store
 from tests.reason.compare.test_baselines import DAY, night
 for number in range(int(sys.argv[2]), 20, 2):
-    add(Path(sys.argv[1]), "main", night(number), date=DAY + timedelta(days=number), keep=30)
+    store(Path(sys.argv[1])).add("main", night(number), date=DAY + timedelta(days=number), keep=30)
 """
 
 
@@ -118,7 +117,7 @@ def test_two_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     writers = [subprocess.Popen([sys.executable, "-c", _WRITER, str(tmp_path), start], env=here) for start in "01"]
     assert [writer.wait(120) for writer in writers] == [0, 0]
-    assert [one.document for one in runs(tmp_path, "main")] == [night(number) for number in range(20)]
+    assert [one.document for one in store(tmp_path).runs("main")] == [night(number) for number in range(20)]
 
 
 @for_each(
@@ -127,7 +126,7 @@ def test_two_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     *["con", "NUL.txt", "com1", "a:b", "~", "x\0"],
 )
 def test_names_that_are_no_plain_names_are_refused(tmp_path: Path, name: str) -> None:
-    for call in (lambda: check_name(name), lambda: save(tmp_path, name, run()), lambda: remove(tmp_path, name)):
+    for call in (lambda: check_name(name), lambda: save(tmp_path, name, run()), lambda: store(tmp_path).remove(name)):
         with pytest.raises(UsageError, match="can't be the name of a baseline"):
             call()
     assert list(tmp_path.iterdir()) == []
@@ -157,7 +156,7 @@ def test_a_link_to_the_whole_folder_is_the_user_s_own_choice(tmp_path: Path) -> 
 def test_no_baseline_at_all_says_how_to_save_one(tmp_path: Path) -> None:
     with pytest.raises(BaselineError, match="diagnose baseline add main TRACE"):
         find(tmp_path / "nowhere", "main", run())
-    assert listed(tmp_path / "nowhere") == ()
+    assert store(tmp_path / "nowhere").listed() == ()
 
 
 @for_each("content, said", (b"", "damaged"), (b"{}", "damaged"), (b"\xff\xfe", "damaged"), (b"[" * 100_000, "damaged"))
@@ -170,7 +169,7 @@ def test_damaged_files_are_named_and_listed(tmp_path: Path, content: bytes, said
     assert fault.value.exit_code == 3
     with pytest.raises(BaselineError, match=said):
         find(tmp_path, "main", run(num_layers=64))
-    assert [(one.name, one.bytes, one.job, said in one.problem) for one in listed(tmp_path)] == [("main", len(content), None, True)]
+    assert [(one.name, one.bytes, one.job, said in one.problem) for one in store(tmp_path).listed()] == [("main", len(content), None, True)]
 
 
 def test_a_newer_schema_is_said_to_be_one(tmp_path: Path) -> None:
@@ -194,8 +193,8 @@ def test_other_things_in_the_folder_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / ".cache").mkdir()
     (tmp_path / "main" / "notes.txt").write_text("mine")
     (tmp_path / "main" / ".x.json.1.tmp").write_text("half")
-    assert [one.name for one in listed(tmp_path)] == ["main"]
-    remove(tmp_path, "main")
+    assert [one.name for one in store(tmp_path).listed()] == ["main"]
+    store(tmp_path).remove("main")
     assert sorted(path.name for path in (tmp_path / "main").iterdir()) == [".x.json.1.tmp", "notes.txt"]
 
 
@@ -203,20 +202,20 @@ def test_removing_takes_all_of_a_name_or_one(tmp_path: Path) -> None:
     for one in (run(), run(num_layers=64)):
         save(tmp_path, "main", one)
     with pytest.raises(BaselineError, match="There is no run nightly-7 of the baseline main in"):
-        remove(tmp_path, "main", run="nightly-7")
+        store(tmp_path).remove("main", run="nightly-7")
     first = fingerprint(run())
-    assert [found for found, _ in remove(tmp_path, "main", first)] == [first]
+    assert [found for found, _ in store(tmp_path).remove("main", first)] == [first]
     with pytest.raises(BaselineError, match=f"There is no such baseline main of the fingerprint {first} in"):
-        remove(tmp_path, "main", first)
-    assert [found for found, _ in remove(tmp_path, "main")] == [fingerprint(run(num_layers=64))]
+        store(tmp_path).remove("main", first)
+    assert [found for found, _ in store(tmp_path).remove("main")] == [fingerprint(run(num_layers=64))]
     assert not (tmp_path / "main").exists()
     with pytest.raises(BaselineError, match="There is no such baseline main"):
-        remove(tmp_path, "main")
+        store(tmp_path).remove("main")
 
 
 def test_what_is_listed_is_what_tells_baselines_apart(tmp_path: Path) -> None:
     save(tmp_path, "main", run())
-    row = listed(tmp_path)[0]
+    row = store(tmp_path).listed()[0]
     assert row.device == "NVIDIA H100 80GB HBM3"
     assert row.job is not None
     assert "num_layers 48" in row.job["layers"]
