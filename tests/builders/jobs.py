@@ -14,6 +14,7 @@ from tests.builders.kept import DATA
 JOBS: Mapping[str, dict[str, Any]] = yaml.safe_load((DATA / "jobs.yaml").read_text(encoding="utf-8"))
 TABLE = load_job_settings()
 A1, B1 = JOBS["A1"], JOBS["B1"]
+FLAGS = "--num-layers 4 --hidden-size 64 --num-attention-heads 4"  # of a model that Megatron-LM takes
 
 
 def job(base: dict[str, object] | None = None, **changes: object) -> Job:

@@ -5,15 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.document.diagnosis import Tool
 from diagnose.errors import JobFileError
 from diagnose.job import Job
-from diagnose.reason.checks import check
+from tests.builders.advised import checked
 from tests.builders.cases import for_each
-from tests.builders.facts import BOOK
 from tests.builders.jobs import TABLE, parse_job, read_job
 
-TOOL = Tool(name="diagnose", version="0", rules_sha256="0")
 REGISTRY = """from dataclasses import replace
 from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
 from torchtitan.distributed.activation_checkpoint import FullAC
@@ -141,7 +138,7 @@ def test_a_configuration_of_deepspeed() -> None:
     assert told(job, *names) == (None, None, 4, True, "optim_grads_params", 500_000_000)
     assert told(job, "overlap_grad_reduce", "optimizer_cpu_offload") == (True, True)
     assert (job.format, job.unknown, len(job.notes)) == ("deepspeed", (), 1)
-    assert check(job, BOOK, TOOL).results == ()
+    assert checked(job).results == ()
     assert parse_job('{"train_batch_size": 8, "fp16": {"enabled": true}, "banana": 1}').unknown == ("banana",)
 
 

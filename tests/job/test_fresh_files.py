@@ -5,17 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.document.diagnosis import Tool
 from diagnose.errors import JobFileError, PatchRefusedError
-from diagnose.reason.checks import check
-from diagnose.reason.patch import Patcher, Wanted
+from tests.builders.advised import checked, patched
 from tests.builders.cases import for_each
-from tests.builders.facts import BOOK
-from tests.builders.jobs import parse_job, read_job
-
-FLAGS = "--num-layers 4 --hidden-size 64 --num-attention-heads 4"
-
-TOOL = Tool(name="diagnose", version="0", rules_sha256=BOOK.sha256)
+from tests.builders.jobs import FLAGS, parse_job, read_job
 
 
 @for_each(
@@ -42,6 +35,13 @@ TOOL = Tool(name="diagnose", version="0", rules_sha256=BOOK.sha256)
     ("train_cfgs: {bf16: true}\nmodel_cfgs: {model_max_length: 2048}\n", "Align-Anything"),
     ("model_name: LFM2\ntraining_type: moe_sft\ntraining_config: {moe_training: {expert_parallel_size: 4}}\n", "LEAP Finetune"),
     ("MM_TOOL_PATH: tools.json\ngpt_args: {tensor_model_parallel_size: 2}\n", "MindSpeed MM"),
+    ("parallel: {fsdp_plan: {x: 1}}\ntraining: {micro_batch_size: 1}\n", "MindSpeed MM"),  # Kimsale/qwen3.5_35B_mindspeed
+    ("out_dir: x\ntrain: {micro_batch_size: 4, lr_warmup_steps: 10}\n", "LitGPT"),  # Lightning-AI/litgpt config_hub
+    ("model: {model_name: x}\ntraining: {trainer_type: TRL_SFT}\n", "Oumi"),
+    ("cluster: {num_nodes: 1, component_placement: {actor: all}}\nactor: {micro_batch_size: 1}\n", "RLinf"),
+    ("display_name: x\ninstance_types: [ml.p5.48xlarge]\ntraining_config: {}\n", "SageMaker HyperPod"),
+    ("---\napiVersion: v1\nkind: ConfigMap\n---\napiVersion: kubeflow.org/v1\nkind: PyTorchJob\n", "Kubernetes"),  # fms-hf-tuning
+    ("import nemo_run as run\nfrom megatron.bridge.recipes.llama import llama3_8b\n\ndef main():\n    pass\n", "NeMo-Run"),
 )
 def test_a_file_of_a_framework_that_is_not_read_is_refused_by_its_name(text: str, title: str) -> None:
     with pytest.raises(JobFileError, match=re.escape(f"is of {title}, which is not read as a job file")):
@@ -199,7 +199,7 @@ def test_what_slime_sets_by_itself_is_not_said_to_be_off_and_its_ranks_are_count
     offload = "--optimizer-cpu-offload --use-precision-aware-optimizer"
     job = parse_job(f"python3 train.py --actor-num-nodes 2 --actor-num-gpus-per-node 8 --colocate {FLAGS} --optimizer adam {offload}\n")
     assert (job.get("use_distributed_optimizer"), job.get("bf16"), job.get("world_size")) == (True, True, 16)
-    assert not check(job, BOOK, TOOL).failed
+    assert not checked(job).failed
     muon = parse_job(f"python3 train.py --actor-num-gpus-per-node 8 {FLAGS} --optimizer muon\n")
     assert muon.get("use_distributed_optimizer") is not True
 
@@ -234,7 +234,7 @@ def test_of_the_deepspeed_fork_sizes_that_do_not_divide_are_certain_and_other_co
     sizes = "--num-layers 4 --hidden-size 64 --num-attention-heads 6"
     job = parse_job(f"deepspeed pretrain_gpt.py {sizes} --seq-length 8192 --max-position-embeddings 4096 --deepspeed\n")
     assert job.format == "megatron-deepspeed"
-    groups = {one.id: one.group for one in check(job, BOOK, TOOL).results}
+    groups = {one.id: one.group for one in checked(job).results}
     assert groups == {"sequence-beyond-positions": "doubtful", "hidden-size-not-divisible-by-heads": "will_fail"}
 
 
@@ -244,11 +244,11 @@ def test_of_the_deepspeed_fork_of_megatron_no_assertion_of_megatron_lm_is_certai
     )
     assert job.format == "megatron-deepspeed"
     assert (job.get("tensor_model_parallel_size"), job.get("sequence_parallel")) == (2, None)
-    assert not check(job, BOOK, TOOL).failed
+    assert not checked(job).failed
 
 
 def test_sequence_parallelism_on_one_rank_does_not_fail_in_megatron_bridge() -> None:
-    report = check(parse_job("model:\n  sequence_parallel: true\n  tensor_model_parallel_size: 1\n"), BOOK, TOOL)
+    report = checked("model:\n  sequence_parallel: true\n  tensor_model_parallel_size: 1\n")
     assert not report.failed
     assert [(one.id, one.group) for one in report.results] == [("sequence-parallel-without-tensor-parallel", "doubtful")]
 
@@ -341,13 +341,12 @@ def test_a_colon_gives_variables_their_fallbacks() -> None:
 
 def test_a_section_that_accelerate_would_not_look_at_is_not_written() -> None:
     text = "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\nnum_processes: 8\n"
-    done = Patcher(book=BOOK, tool=TOOL)
     with pytest.raises(PatchRefusedError, match="distributed_type is FSDP"):
-        done.patch(text, "accelerate.yaml", [Wanted(fixes=("MEM-04",))])
+        patched(text, "MEM-04", source="accelerate.yaml")
     with_deepspeed = (
         text.replace("FSDP", "DEEPSPEED").replace("fsdp_config", "deepspeed_config").replace("fsdp_version: 2", "zero_stage: 0")
     )
-    assert "zero_stage: 1" in done.patch(with_deepspeed, "accelerate.yaml", [Wanted(fixes=("MEM-04",))]).text
+    assert "zero_stage: 1" in patched(with_deepspeed, "MEM-04", source="accelerate.yaml").text
 
 
 @for_each(
@@ -363,7 +362,7 @@ def test_accelerate_on_the_second_fsdp_gets_no_key_of_the_first(version: str, fi
     reshard = "" if "strategy" in version else f"  fsdp_reshard_after_forward: {'true' if version.endswith('2') else 'FULL_SHARD'}\n"
     text = f"compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nfsdp_config:\n  {version}\n{reshard}num_processes: 16\n"
     assert parse_job(text).get("data_parallel_sharding_strategy") == "optim_grads_params"
-    done = Patcher(book=BOOK, tool=TOOL).patch(text, "accelerate.yaml", [Wanted(fixes=(fix,))])
+    done = patched(text, fix, source="accelerate.yaml")
     assert written in done.text
     assert (done.text == text) == (not written)
     assert left in " ".join(one.key for one in done.report.left_to_you)
@@ -484,19 +483,17 @@ def test_another_trainer_is_not_taken_for_megatron_by_common_words() -> None:
     assert job.get("cuda_graph_impl") is None  # no default of Megatron-LM counts
 
 
-def _patched(text: str, name: str, fix: str) -> str:
-    return Patcher(book=BOOK, tool=TOOL).patch(text, name, [Wanted(fixes=(fix,))]).text
-
-
 def test_bare_arguments_get_new_ones_in_their_own_spelling_and_no_section_for_the_environment() -> None:
     text = "num_layers: 4\nhidden_size: 64\nnum_attention_heads: 4\nnum_experts: 8\nexpert_model_parallel_size: 8  # of one node\n"
-    assert _patched(text, "model.yaml", "CMP-03") == f"{text}moe_permute_fusion: true\n"
-    hybrid = _patched(text, "model.yaml", "COM-02")
+    assert patched(text, "CMP-03", source="model.yaml").text == f"{text}moe_permute_fusion: true\n"
+    hybrid = patched(text, "COM-02", source="model.yaml").text
     assert "moe_flex_dispatcher_backend: hybridep\n" in hybrid
     assert "env" not in hybrid.lower()
-    assert "--moe-permute-fusion: true" in _patched("MODEL_ARGS:\n  --num-layers: 4\n  --num-experts: 8\n", "model.yaml", "CMP-03")
+    assert (
+        "--moe-permute-fusion: true" in patched("MODEL_ARGS:\n  --num-layers: 4\n  --num-experts: 8\n", "CMP-03", source="model.yaml").text
+    )
     off = f"{text}no_rope_fusion: true\n"
-    assert "no_rope_fusion" not in _patched(off, "model.yaml", "CMP-04")
+    assert "no_rope_fusion" not in patched(off, "CMP-04", source="model.yaml").text
 
 
 def test_a_number_that_the_trainer_fills_in_is_not_written_into_deepspeed_s_file() -> None:
@@ -505,14 +502,14 @@ def test_a_number_that_the_trainer_fills_in_is_not_written_into_deepspeed_s_file
         '"train_batch_size": "auto"}'
     )
     with pytest.raises(PatchRefusedError, match="is auto, which the trainer fills in from its own arguments"):
-        _patched(text, "zero3.json", "MEM-12")
-    assert _patched(text, "zero3.json", "HOST-05") == text
+        patched(text, "MEM-12", source="zero3.json")
+    assert patched(text, "HOST-05", source="zero3.json").text == text
 
 
 def test_a_size_that_is_not_known_is_not_doubled() -> None:
     text = "model_name_or_path: x\noutput_dir: y\nlearning_rate: 1.0e-5\n"
-    assert _patched(text, "sft.yaml", "HOST-05") == text
-    assert _patched(f"{text}per_device_train_batch_size: 2\ngradient_accumulation_steps: 4\n", "sft.yaml", "HOST-05") != text
+    assert patched(text, "HOST-05", source="sft.yaml").text == text
+    assert patched(f"{text}per_device_train_batch_size: 2\ngradient_accumulation_steps: 4\n", "HOST-05", source="sft.yaml").text != text
 
 
 @for_each(
@@ -526,12 +523,12 @@ def test_llama_factory_recomputes_unless_its_own_switch_is_set(more: str, recomp
     assert parse_job(text).get("recompute_granularity") == recompute
     for fix in ("MEM-03", "CMP-13") if recompute == "full" else ():
         with pytest.raises(PatchRefusedError, match=r"LLaMA-Factory (recomputes unless|takes no)"):
-            _patched(text, "sft.yaml", fix)
+            patched(text, fix, source="sft.yaml")
 
 
 def test_the_rest_of_the_ranks_is_no_number_of_them() -> None:
     text = "data_parallel_replicate_degree: 1\ndata_parallel_shard_degree: -1\ntensor_parallel_degree: 1\n"
-    assert [one.id for one in check(parse_job(text), BOOK, TOOL).results if one.group == "will_fail"] == []
+    assert [one.id for one in checked(text).results if one.group == "will_fail"] == []
 
 
 def test_flags_that_a_condition_adds_to_an_array_are_the_only_ones_that_are_not_known() -> None:
@@ -545,7 +542,7 @@ def test_flags_that_a_condition_adds_to_an_array_are_the_only_ones_that_are_not_
 
 def test_ranks_that_only_a_fallback_counts_make_no_misfit_certain() -> None:
     script = f"NNODES={{}}\ntorchrun --nnodes $NNODES --nproc_per_node 8 pretrain_gpt.py {FLAGS} --tensor-model-parallel-size 16\n"
-    told = [check(parse_job(script.replace("{}", text)), BOOK, TOOL).results for text in ("${WORLD_SIZE:-1}", "1")]
+    told = [checked(script.replace("{}", text)).results for text in ("${WORLD_SIZE:-1}", "1")]
     groups = [{one.id: one.group for one in results}["world-not-divisible-for-attention"] for results in told]
     assert groups == ["doubtful", "will_fail"]
 
@@ -592,18 +589,17 @@ def test_what_the_trainer_hands_to_fsdp_is_read(more: str, split: str | None, of
 
 def test_prefetches_of_the_first_fsdp_are_written_where_the_trainer_takes_them() -> None:
     text = "output_dir: x\nper_device_train_batch_size: 1\nfsdp: full_shard  # split\nfsdp_config:\n  fsdp_version: 1\n"
-    done = Patcher(book=BOOK, tool=TOOL)
     added = "  backward_prefetch: backward_pre\n  forward_prefetch: true\n"
-    assert done.patch(text, "a.yaml", [Wanted(fixes=("COM-11",))]).text == text + added
-    second = done.patch(text.replace("version: 1", "version: 2\n  reshard_after_forward: true"), "a.yaml", [Wanted(fixes=("COM-11",))])
+    assert patched(text, "COM-11").text == text + added
+    second = patched(text.replace("version: 1", "version: 2\n  reshard_after_forward: true"), "COM-11")
     assert [one.key for one in second.report.left_to_you] == ["fsdp_config.reshard_after_forward"]
     with pytest.raises(PatchRefusedError, match="Axolotl's fsdp_config has no prefetches"):
-        done.patch(f"base_model: m\n{text}", "a.yaml", [Wanted(fixes=("COM-11",))])
+        patched(f"base_model: m\n{text}", "COM-11")
 
 
 def test_a_plan_for_deepspeed_through_accelerate_names_no_key_of_fsdp() -> None:
     text = "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3}\nnum_processes: 8\n"
-    done = Patcher(book=BOOK, tool=TOOL).patch(text, "a.yaml", [Wanted(fixes=("COM-11",))])
+    done = patched(text, "COM-11")
     assert (done.text, [one.key for one in done.report.left_to_you if "fsdp" in one.key]) == (text, [])
     assert parse_job(text.replace("DEEPSPEED", "FSDP")).get("fsdp_version") == 1
 
@@ -694,7 +690,7 @@ def test_what_verl_on_fsdp_says(more: str, told: dict[str, object]) -> None:
 
 @for_each("more, changed", ("", {"8"}), ("actor_rollout_ref.actor.use_dynamic_bsz=True", set()))
 def test_a_batch_that_counts_tokens_gets_no_number_of_samples(more: str, changed: set[str]) -> None:
-    done = Patcher(book=BOOK, tool=TOOL).patch(VERL.format("", more), "run.sh", [Wanted(fixes=("HOST-05",))]).report
+    done = patched(VERL.format("", more), "HOST-05", source="run.sh").report
     assert {one.to for one in (*done.left_to_you, *done.written)} == changed
 
 
@@ -728,7 +724,7 @@ def test_a_plain_file_of_which_hardly_anything_is_known_says_so(others: int, sai
 def test_what_megatron_lm_s_parser_refuses_another_program_on_megatron_core_need_not(program: str, group: str) -> None:
     """LoongForge validates its arguments itself, without this assertion (loongforge/train/validators.py)."""
     flags = "--model-name glm --micro-batch-size 1 --optimizer-cpu-offload --use-precision-aware-optimizer --fp8-param-gather --fp8-recipe blockwise"
-    results = check(parse_job(f"torchrun {program} {flags}\n"), BOOK, TOOL).results
+    results = checked(f"torchrun {program} {flags}\n").results
     assert [one.group for one in results if one.id == "optimizer-offload-with-fp8-parameters"] == [group]
 
 
@@ -762,11 +758,11 @@ def test_the_older_flag_of_recompute_recomputes_every_layer(program: str) -> Non
     assert [job.get(f"recompute_{name}") for name in ("granularity", "method", "num_layers")] == ["full", "uniform", 1]
     assert any("--checkpoint-activations is full recompute" in note and "--recompute-granularity full" in note for note in job.notes)
     assert job.unknown == ()
-    assert not check(job, BOOK, TOOL).failed
+    assert not checked(job).failed
 
 
 def test_a_diagnostic_that_is_on_is_named_with_the_others_and_only_it_is_repaired() -> None:
-    found = check(parse_job("MODEL_ARGS:\n  --num-layers: 4\n  --log-num-zeros-in-grad: true\n"), BOOK, TOOL)
+    found = checked("MODEL_ARGS:\n  --num-layers: 4\n  --log-num-zeros-in-grad: true\n")
     one = next(one for one in found.results if one.id == "diagnostics-left-on")
     assert "log_num_zeros_in_grad is true" in one.summary
     assert "not known" not in one.summary

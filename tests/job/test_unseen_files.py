@@ -1,21 +1,14 @@
 """What job files collected blind showed that was read wrongly: each case stands for a public file that the readers had not seen."""
 
-import re
 from pathlib import Path
 
 import pytest
 
-from diagnose.document.diagnosis import Tool
 from diagnose.errors import JobFileError
-from diagnose.reason.checks import check
-from diagnose.reason.patch import Patcher, Wanted
+from tests.builders.advised import checked, patched
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK
-from tests.builders.jobs import parse_job, read_job
-
-TOOL = Tool(name="diagnose", version="0", rules_sha256=BOOK.sha256)
-
-FLAGS = "--num-layers 4 --hidden-size 64 --num-attention-heads 4"
+from tests.builders.jobs import FLAGS, parse_job, read_job
 
 
 def test_overrides_behind_the_configuration_of_llama_factory_count(tmp_path: Path) -> None:
@@ -91,7 +84,7 @@ def test_a_command_line_of_nemo_1_has_the_ranks_of_its_trainer() -> None:
     job = parse_job(NEMO)
     read = ("world_size", "bf16", "context_parallel_size", "micro_batch_size", "global_batch_size", "recompute_granularity")
     assert (job.format, [job.get(name) for name in read]) == ("nemo", [32, True, 2, 1, 32, "selective"])
-    assert not check(job, BOOK, TOOL).failed
+    assert not checked(job).failed
 
 
 def test_what_nemo_takes_from_the_environment_is_read_at_its_fallback() -> None:
@@ -113,23 +106,8 @@ def test_torchrun_without_a_number_of_processes_may_take_it_from_its_environment
     """PET_NPROC_PER_NODE, which the operators of Kubernetes set (torch/distributed/argparse_util.py): nothing is told on one rank."""
     job = parse_job(f"torchrun pretrain_gpt.py {FLAGS} --tensor-model-parallel-size 4\n")
     assert job.settings["world_size"].assumed
-    assert not check(job, BOOK, TOOL).failed
-    assert check(parse_job(f"torchrun --nproc_per_node 1 pretrain_gpt.py {FLAGS} --tensor-model-parallel-size 4\n"), BOOK, TOOL).failed
-
-
-@for_each(
-    "text, title",
-    ("parallel: {fsdp_plan: {x: 1}}\ntraining: {micro_batch_size: 1}\n", "MindSpeed MM"),  # Kimsale/qwen3.5_35B_mindspeed
-    ("out_dir: x\ntrain: {micro_batch_size: 4, lr_warmup_steps: 10}\n", "LitGPT"),  # Lightning-AI/litgpt config_hub
-    ("model: {model_name: x}\ntraining: {trainer_type: TRL_SFT}\n", "Oumi"),
-    ("cluster: {num_nodes: 1, component_placement: {actor: all}}\nactor: {micro_batch_size: 1}\n", "RLinf"),
-    ("display_name: x\ninstance_types: [ml.p5.48xlarge]\ntraining_config: {}\n", "SageMaker HyperPod"),
-    ("---\napiVersion: v1\nkind: ConfigMap\n---\napiVersion: kubeflow.org/v1\nkind: PyTorchJob\n", "Kubernetes"),  # fms-hf-tuning
-    ("import nemo_run as run\nfrom megatron.bridge.recipes.llama import llama3_8b\n\ndef main():\n    pass\n", "NeMo-Run"),
-)
-def test_a_file_of_a_framework_that_is_not_read_is_refused_by_its_name(text: str, title: str) -> None:
-    with pytest.raises(JobFileError, match=re.escape(f"is of {title}, which is not read as a job file")):
-        parse_job(text)
+    assert not checked(job).failed
+    assert checked(f"torchrun --nproc_per_node 1 pretrain_gpt.py {FLAGS} --tensor-model-parallel-size 4\n").failed
 
 
 def test_several_documents_are_no_wrong_yaml() -> None:
@@ -185,7 +163,7 @@ def test_a_configuration_of_deepspeed_that_the_script_writes_itself_is_read() ->
 
 def _told(text: str, name: str, fix: str) -> tuple[str, list[str], list[str]]:
     """The patched text, what is to be given at launch, and the keys that are left to a person."""
-    done = Patcher(book=BOOK, tool=TOOL).patch(text, name, [Wanted(fixes=(fix,), finding="x")])
+    done = patched(text, fix, source=name, finding="x")
     report = done.report
     return done.text, [*report.own_overrides, *report.bridge_overrides, *report.megatron_flags], [one.key for one in report.left_to_you]
 
@@ -232,9 +210,7 @@ def test_a_program_that_hands_settings_to_megatron_is_told_them_in_its_own_keys(
 
 
 def test_a_program_whose_own_keys_are_not_known_is_told_the_one_that_its_file_has() -> None:
-    done = Patcher(book=BOOK, tool=TOOL).patch(
-        "actor:\n  megatron: {ddp: {overlap_grad_reduce: false}}\n", "areal.yaml", [Wanted(fixes=("COM-10",), finding="x")]
-    )
+    done = patched("actor:\n  megatron: {ddp: {overlap_grad_reduce: false}}\n", "COM-10", source="areal.yaml", finding="x")
     assert (done.report.own_overrides, "actor.megatron.ddp.overlap_grad_reduce=true" in done.report.bridge_overrides) == ((), True)
 
 

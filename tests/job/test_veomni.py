@@ -5,15 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from diagnose.document.diagnosis import Tool
 from diagnose.errors import JobFileError
-from diagnose.reason.checks import check
-from diagnose.reason.patch import Patcher, Wanted
+from tests.builders.advised import checked, patched, repaired
 from tests.builders.cases import for_each
-from tests.builders.facts import BOOK
 from tests.builders.jobs import parse_job, read, read_job
 
-TOOL = Tool(name="diagnose", version="0", rules_sha256=BOOK.sha256)
 BASE = """
 model:
   model_path: Qwen3-30B-A3B-merge
@@ -92,11 +88,9 @@ def test_a_switch_that_veomni_drops_is_told() -> None:
 @for_each("key", "tp_size", "pp_size", "cp_size")
 def test_what_veomni_asserts_not_to_be_fails_and_is_mended(key: str) -> None:
     text = with_train(**{f"accelerator__{key}": 2})
-    found = [(one.id, one.group) for one in check(parse_job(text), BOOK, TOOL, None).results]
+    found = [(one.id, one.group) for one in checked(text).results]
     assert ("veomni-with-tensor-or-pipeline-parallelism", "will_fail") in found
-    patcher = Patcher(book=BOOK, tool=TOOL)
-    done = patcher.patch(text, "job.yaml", patcher.wanted_by_checks(text, "job.yaml"))
-    assert yaml.safe_load(done.text)["train"]["accelerator"][key] == 1
+    assert yaml.safe_load(repaired(text).text)["train"]["accelerator"][key] == 1
 
 
 @for_each(
@@ -107,7 +101,7 @@ def test_what_veomni_asserts_not_to_be_fails_and_is_mended(key: str) -> None:
     ("HOST-10", ("data", "dataloader", "num_workers"), 8),
 )
 def test_changes_are_written_in_veomni_s_own_keys(fix: str, path: tuple[str, ...], value: object) -> None:
-    done = Patcher(book=BOOK, tool=TOOL).patch(BASE, "job.yaml", [Wanted(fixes=(fix,))])
+    done = patched(BASE, fix)
     node = yaml.safe_load(done.text)
     for key in path:
         node = node[key]

@@ -4,23 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.document.diagnosis import Tool
 from diagnose.document.job import CheckReport, CheckResult
 from diagnose.errors import UsageError
 from diagnose.knowledge.load import load_rulebook
-from diagnose.reason.checks import check
 from fixtures import scenario
+from tests.builders.advised import checked
 from tests.builders.cases import for_each
-from tests.builders.facts import BOOK
-from tests.builders.jobs import A1, B1, job, parse_job
+from tests.builders.jobs import A1, B1, job
 from tests.builders.suites import SCENARIOS, kind_of
 
-TOOL = Tool(name="diagnose", version="0", rules_sha256="")
 OVERLAP = {"comm_overlap__overlap_moe_expert_parallel_comm": True}
 
 
 def report(base: dict[str, object] | None = None, platform: str | None = "h100", **changes: object) -> CheckReport:
-    return check(job(base, **changes), BOOK, TOOL, platform)
+    return checked(job(base, **changes), platform)
 
 
 def result(found: CheckReport, key: str) -> CheckResult:
@@ -72,7 +69,7 @@ def test_what_follows_from_a_default_only_is_doubtful_but_for_megatron_lm_s() ->
     one = result(found, "expert-overlap-without-expert-parallelism")
     assert (one.group, one.assumed) == ("doubtful", ("expert_model_parallel_size",))
     assert not found.failed
-    found = check(parse_job("MODEL_ARGS:\n  --overlap-moe-expert-parallel-comm: true\n  --num-experts: 8\n  --bf16: true\n"), BOOK, TOOL)
+    found = checked("MODEL_ARGS:\n  --overlap-moe-expert-parallel-comm: true\n  --num-experts: 8\n  --bf16: true\n")
     assert found.failed
     assert {"expert-overlap-without-expert-parallelism", "expert-overlap-with-allgather"} <= {
         one.id for one in found.results if one.group == "will_fail"
@@ -103,7 +100,7 @@ def test_what_follows_from_a_default_only_is_doubtful_but_for_megatron_lm_s() ->
 def test_a_job_that_runs_is_not_said_to_fail(lines: str, mode: str) -> None:
     """What the functional tests of Megatron-LM run: a word against it would be false."""
     flags = "".join(f"  --{line}\n" for line in lines.split(", "))
-    found = check(parse_job(f"MODE: {mode}\nMODEL_ARGS:\n{flags}"), BOOK, TOOL)
+    found = checked(f"MODE: {mode}\nMODEL_ARGS:\n{flags}")
     assert not found.failed
     assert {one.id for one in found.results} <= {"sequence-parallel-switched-off"}
 
@@ -125,20 +122,20 @@ _ARGUMENTS = "torchrun pretrain_gpt.py --num-layers 4 --num-experts 8 --moe-pad-
     ],
 )
 def test_what_holds_only_as_long_as_nothing_more_is_given_is_doubtful(text: str, key: str, group: str) -> None:
-    assert result(check(parse_job(text), BOOK, TOOL), key).group == group
+    assert result(checked(text), key).group == group
 
 
 def test_checks_of_one_framework_are_not_asked_of_the_other_and_what_is_missing_is_named() -> None:
     lines = "  --sequence-parallel: true\n  --tensor-model-parallel-size: 1\n"
-    megatron = check(parse_job(f"MODEL_ARGS:\n{lines}"), BOOK, TOOL)
-    bridge = check(parse_job("model:\n  sequence_parallel: true\n  tensor_model_parallel_size: 1\n"), BOOK, TOOL)
+    megatron = checked(f"MODEL_ARGS:\n{lines}")
+    bridge = checked("model:\n  sequence_parallel: true\n  tensor_model_parallel_size: 1\n")
     assert [one.id for one in megatron.results] == ["sequence-parallel-switched-off"]
     assert [one.id for one in bridge.results] == ["sequence-parallel-without-tensor-parallel"]
     found = report(**OVERLAP)
     lacking = {one.id: one for one in found.not_assessed}
     assert lacking["expert-overlap-on-old-torch"].missing == ("torch_version",)
     assert lacking["expert-overlap-on-old-torch"].how == "versions.torch"
-    megatron = check(parse_job("MODEL_ARGS:\n  --context-parallel-size: 2\n"), BOOK, TOOL)
+    megatron = checked("MODEL_ARGS:\n  --context-parallel-size: 2\n")
     assert {one.id: one.how for one in megatron.not_assessed}["sequence-not-divisible-for-context-parallelism"] == "--seq-length"
 
 
@@ -149,7 +146,7 @@ def test_the_platform_comes_from_the_command_line_or_the_job_and_without_it_chec
     assert off.group == "silently_off"
     told = [(one.name, one.value) for one in off.settings if one.source == "platform"]
     assert told == [("platform", "gb200"), ("gpu_compute_major", 10)]
-    own = check(parse_job("platform: gb200\nmodel: {moe_token_dispatcher_type: flex, moe_flex_dispatcher_backend: deepep}\n"), BOOK, TOOL)
+    own = checked("platform: gb200\nmodel: {moe_token_dispatcher_type: flex, moe_flex_dispatcher_backend: deepep}\n")
     assert own.platform == "gb200"
     assert "deepep-on-unsupported-gpu" in {one.id for one in own.results}
     with pytest.raises(UsageError, match="tpu"):
@@ -187,7 +184,7 @@ def test_fixes_that_are_on_are_asked_for_their_conflicts(tmp_path: Path) -> None
     (tmp_path / "playbook").mkdir()
     (tmp_path / "playbook" / "own.yaml").write_text(OWN_FIX, encoding="utf-8")
     lines = "  tensor_model_parallel_size: 2\n  num_layers: 4\n  hidden_size: 64\n  vocab_size: 99\n"
-    found = check(parse_job(f"model:\n  sequence_parallel: true\n{lines}"), load_rulebook([tmp_path]), TOOL)
+    found = checked(f"model:\n  sequence_parallel: true\n{lines}", book=load_rulebook([tmp_path]))
     own = [(one.summary, one.group, one.outcome, one.source) for one in found.results if one.id == "OWN-01-requirement"]
     assert own == [("The hidden size is 64.", "will_fail", "error", "fix"), ("The vocabulary is small (99).", "doubtful", None, "fix")]
 
@@ -197,7 +194,7 @@ def test_a_setting_that_a_fix_and_its_conflict_both_read_is_shown_once(tmp_path:
     both = OWN_FIX.replace('"job_vocab_size < 100"', '"job_vocab_size < 100 AND job_sequence_parallel"')
     (tmp_path / "playbook" / "own.yaml").write_text(both, encoding="utf-8")
     lines = "  tensor_model_parallel_size: 2\n  num_layers: 4\n  hidden_size: 128\n  vocab_size: 99\n"
-    found = check(parse_job(f"model:\n  sequence_parallel: true\n{lines}"), load_rulebook([tmp_path]), TOOL)
+    found = checked(f"model:\n  sequence_parallel: true\n{lines}", book=load_rulebook([tmp_path]))
     assert [(row.name, row.value) for row in result(found, "OWN-01-requirement").settings] == [
         ("sequence_parallel", True),
         ("vocab_size", 99),
@@ -211,7 +208,7 @@ def test_a_conflict_is_told_once_and_not_where_a_check_has_told_it(tmp_path: Pat
     (tmp_path / "playbook" / "own.yaml").write_text(shared, encoding="utf-8")
     (tmp_path / "playbook" / "other.yaml").write_text(shared.replace("OWN-01", "OWN-02"), encoding="utf-8")
     lines = "  tensor_model_parallel_size: 1\n  num_layers: 4\n  hidden_size: 128\n  vocab_size: 99\n"
-    found = check(parse_job(f"model:\n  sequence_parallel: true\n{lines}"), load_rulebook([tmp_path]), TOOL)
+    found = checked(f"model:\n  sequence_parallel: true\n{lines}", book=load_rulebook([tmp_path]))
     assert "sequence-parallel-without-tensor-parallel" in {one.id for one in found.results}
     assert [one.summary for one in found.results if one.source == "fix"] == ["The vocabulary is small (99)."]
 
@@ -225,7 +222,7 @@ def test_no_simulated_job_is_said_to_fail(names: tuple[str, ...]) -> None:
             one = scenario.load(name)
             lines = one.job_text().splitlines()
             jobs["\n".join(line for line in lines if not line.startswith("#")), one.plan.machine.gpu] = name
-    found = {name: check(parse_job(text), BOOK, TOOL, gpu).results for (text, gpu), name in jobs.items()}
+    found = {name: checked(text, gpu).results for (text, gpu), name in jobs.items()}
     assert {name: [one.id for one in rows if one.group != "doubtful"] for name, rows in found.items()} == {name: [] for name in found}
 
 

@@ -1,7 +1,7 @@
 """Fixes applied to job files: what is written where, what is refused, and that every applicable fix is on afterwards."""
 
 import re
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -9,24 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.cli import main
-from diagnose.document.diagnosis import Fact, Tool
 from diagnose.document.job import AT_LAUNCH
 from diagnose.errors import PatchRefusedError
 from diagnose.job import edit_yaml as yaml_edit
 from diagnose.job.edit import holds_already
 from diagnose.knowledge import strict_yaml
-from diagnose.reason.checks import check
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader
-from diagnose.reason.patch import Patched, Patcher, Wanted, framework_of, is_step, plan
+from diagnose.reason.patch import Patcher, Wanted, framework_of, is_step, plan
 from diagnose.render import write
 from fixtures import scenario
+from tests.builders import advised
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import parse_job
 from tests.job.test_edit_yaml import changed
 
-TOOL = Tool(name="diagnose", version="0", rules_sha256="")
 JOBS = Path(__file__).parents[2] / "fixtures" / "jobs"
 DEMO = (JOBS / "qwen3_30b_a3b_alltoall_h100.yaml").read_text(encoding="utf-8")
 H100 = {name: fact for name, fact in facts().items() if name in ("platform", "gpu_compute_major", "nvlink_domain")}
@@ -61,9 +59,7 @@ TEST_TYPE: regular
 """
 
 
-def patched(text: str, *fixes: str, given: dict[str, Fact] | None = None) -> Patched:
-    wanted = [Wanted(fixes=(fix,)) for fix in fixes]
-    return Patcher(book=BOOK, tool=TOOL, facts=H100 if given is None else given).patch(text, "job.yaml", wanted)
+patched = partial(advised.patched, given=H100)
 
 
 @cache
@@ -238,7 +234,7 @@ def test_what_was_wrong_before_is_said_and_stops_nothing() -> None:
 def test_for_a_finding_the_next_fix_is_taken() -> None:
     text = BRIDGE.replace("comm_overlap: null ", "comm_overlap: {overlap_moe_expert_parallel_comm: true} ")
     wanted = [Wanted(fixes=("COM-08", "HOST-03"), finding="some-finding")]
-    done = Patcher(book=BOOK, tool=TOOL, facts=H100).patch(text, "job.yaml", wanted)
+    done = Patcher(book=BOOK, tool=advised.TOOL, facts=H100).patch(text, "job.yaml", wanted)
     assert [one.id for one in done.report.skipped] == ["COM-08"]
     assert done.report.skipped[0].why
     assert [(one.id, one.for_finding) for one in done.report.applied] == [("HOST-03", "some-finding")]
@@ -247,7 +243,7 @@ def test_for_a_finding_the_next_fix_is_taken() -> None:
 @for_each("dtype, left", ("fp32", []), ("bf16", ["model.moe_router_dtype"]), (None, ["model.moe_router_dtype"]))
 def test_for_a_finding_what_changes_numerics_is_left_to_a_person_unless_the_job_has_it(dtype: str | None, left: list[str]) -> None:
     text = BRIDGE.replace("model:\n", f"model:\n  moe_router_dtype: {dtype}\n", 1) if dtype else BRIDGE
-    done = Patcher(book=BOOK, tool=TOOL, facts=H100).patch(text, "job.yaml", [Wanted(fixes=("COM-02",), finding="some-finding")])
+    done = patched(text, "COM-02", finding="some-finding")
     assert [one.id for one in done.report.applied] == ["COM-02"]
     assert [row.key for row in done.report.left_to_you] == left
 
@@ -287,7 +283,7 @@ def _lines_kept(before: str, after: str) -> bool:
 @cache
 def _wrong(text: str) -> set[str]:
     job = parse_job(text)
-    found = check(job, BOOK, TOOL, None if job.get("platform") else "h100")
+    found = advised.checked(job, None if job.get("platform") else "h100")
     return {one.id for one in found.results if one.group != "doubtful"}
 
 

@@ -9,26 +9,24 @@ import yaml
 from msgspec.structs import replace
 
 from diagnose.cli import main
-from diagnose.document.diagnosis import PlanStep, Tool
-from diagnose.document.job import CheckReport
+from diagnose.document.diagnosis import PlanStep
 from diagnose.errors import PatchRefusedError
 from diagnose.job.advised import advised
 from diagnose.knowledge.catalogue import CheckSpec
 from diagnose.knowledge.glossary import load_glossary
 from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.model.vocabulary import GROUP_OF
-from diagnose.reason.checks import check
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader, find
-from diagnose.reason.patch import Patched, Patcher, Wanted, wanted_by
+from diagnose.reason.patch import wanted_by
 from diagnose.render.knowledge.entries import Catalogue
 from diagnose.render.knowledge.kinds import KINDS
+from tests.builders.advised import checked, patched, repaired
 from tests.builders.cases import for_each
 from tests.builders.diagnosis import rich
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import parse_job
 
-TOOL = Tool(name="diagnose", version="0", rules_sha256="")
 H100 = {
     name: fact for name, fact in facts().items() if name in ("platform", "gpu_compute_major", "nvlink_domain", "interleaved_schedule_seen")
 }
@@ -39,17 +37,8 @@ def bridge(**sections: dict[str, Any]) -> str:
     return yaml.safe_dump({"model": MOE | sections.pop("model", {}), "platform": "h100", **sections}, sort_keys=False)
 
 
-def checked(text: str, platform: str | None = None) -> CheckReport:
-    return check(parse_job(text), BOOK, TOOL, platform)
-
-
 def failing(text: str) -> set[str]:
     return {one.id for one in checked(text).results if one.group != "doubtful"}
-
-
-def repaired(text: str) -> Patched:
-    patcher = Patcher(book=BOOK, tool=TOOL)
-    return patcher.patch(text, "job.yaml", patcher.wanted_by_checks(text, "job.yaml"))
 
 
 CHAT = "deepspeed main.py --actor_model_name_or_path x --per_device_training_batch_size 16 --deepspeed --output_dir out"
@@ -171,7 +160,7 @@ def test_a_trial_on_one_process_is_no_world_of_one() -> None:
         job = parse_job(f"WORLD_SIZE=64 RANK=0 torchrun --nproc_per_node 1 pretrain_gpt.py {spelling}\n")
         assert job.get("fake_process_group") is True
         assert job.get("world_size") in (None, 64)
-        assert "world-not-divisible-for-experts" not in {one.id for one in check(job, BOOK, TOOL).results}
+        assert "world-not-divisible-for-experts" not in {one.id for one in checked(job).results}
 
 
 @pytest.mark.parametrize("fix", ["MEM-05", "MEM-06", "LCX-07", "MEM-10"])
@@ -186,7 +175,7 @@ def test_what_is_adam_s_alone_is_not_written_into_a_job_of_another_optimizer(
 
 def test_no_flag_is_written_that_megatron_lm_does_not_have() -> None:
     text = "MODEL_ARGS: {--cuda-graph-impl: full_iteration, --num-experts: 8}\n"
-    done = Patcher(book=BOOK, tool=TOOL, facts=H100).patch(text, "job.yaml", [Wanted(fixes=("MEM-14",))])
+    done = patched(text, "MEM-14", given=H100)
     assert done.text == text
     assert any(row.key == "--cuda-graph-impl" for row in done.report.left_to_you)
 
@@ -210,7 +199,7 @@ def test_checks_repair_a_job_file(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_a_check_may_be_named_as_a_fix() -> None:
     text = bridge(model={"sequence_parallel": True, "tensor_model_parallel_size": 1})
-    done = Patcher(book=BOOK, tool=TOOL).patch(text, "job.yaml", [Wanted(fixes=("sequence-parallel-without-tensor-parallel",))])
+    done = patched(text, "sequence-parallel-without-tensor-parallel")
     assert parse_job(done.text).get("sequence_parallel") is False
 
 
@@ -219,14 +208,14 @@ def test_fp8_on_the_wrong_platform_is_patched_where_the_user_names_the_fix() -> 
     assert failing(text) == {"mxfp8-before-blackwell"}
     assert repaired(text).text == text, "precision is never changed unasked"
     assert "--fix CMP-05 writes it" in repaired(text).report.skipped[0].why
-    done = Patcher(book=BOOK, tool=TOOL).patch(text, "job.yaml", [Wanted(fixes=("CMP-05",))])
+    done = patched(text, "CMP-05")
     assert parse_job(done.text).get("fp8_recipe") == "blockwise"
     assert failing(done.text) == set()
 
 
 def test_a_chain_of_needs_is_applied_in_order() -> None:
     text = bridge(model={"pipeline_model_parallel_size": 4})
-    done = Patcher(book=BOOK, tool=TOOL).patch(text, "job.yaml", [Wanted(fixes=("COM-06",))])
+    done = patched(text, "COM-06")
     assert [one.id for one in done.report.applied] == ["COM-13", "COM-06"]
     new = parse_job(done.text)
     assert (new.get("virtual_pipeline_model_parallel_size"), new.get("overlap_moe_expert_parallel_comm")) == (2, True)
@@ -244,7 +233,7 @@ def test_what_mends_two_checks_leaves_nothing_to_the_repair_of_one() -> None:
 
 
 def test_a_switch_that_a_script_sets_is_left_out_by_patch() -> None:
-    done = Patcher(book=BOOK, tool=TOOL).patch(f"{CHAT} --actor_gradient_checkpointing", "run.sh", [Wanted(fixes=("MEM-03",))])
+    done = patched(f"{CHAT} --actor_gradient_checkpointing", "MEM-03", source="run.sh")
     assert [(one.key, one.from_, one.to) for one in done.report.written] == [("actor_gradient_checkpointing", "full", None)]
 
 
@@ -253,8 +242,7 @@ def test_a_diagnosis_asks_for_what_has_a_bound_and_leaves_the_numerics_alone() -
     bounded = {one.id for one in rich().findings if one.bound_ns}
     assert asked <= bounded
     text = bridge(model={"moe_grouped_gemm": True})
-    wanted = [Wanted(fixes=("CMP-05",), finding="compute-bf16-gemms")]
-    done = Patcher(book=BOOK, tool=TOOL, facts=H100).patch(text, "job.yaml", wanted)
+    done = patched(text, "CMP-05", given=H100, finding="compute-bf16-gemms")
     assert done.text == text
     assert done.report.applied == ()
 
@@ -295,7 +283,7 @@ def test_long_context_says_the_size_and_patch_writes_it() -> None:
     assert "32 leave 4096 to 8192 tokens" in found["long-context-on-few-ranks"].summary
     told = next(row for row in found["long-context-on-few-ranks"].settings if row.source == "computed")
     assert told.key == "131,072 tokens / 4,096 = 32; 256 ranks / (TP 1 × PP 8 × CP 32) leave DP 1"
-    done = Patcher(book=BOOK, tool=TOOL).patch(text, "job.yaml", [Wanted(fixes=("LCX-01",))])
+    done = patched(text, "LCX-01")
     assert parse_job(done.text).get("context_parallel_size") == 32
     few = "model: {seq_length: 131072, tensor_model_parallel_size: 1, pipeline_model_parallel_size: 8, num_layers: 64}\nworld_size: 64\n"
     assert {"long-context-on-few-ranks", "long-context-beyond-the-ranks"} <= {one.id for one in checked(few).results}
@@ -311,7 +299,7 @@ def test_a_torchtitan_job_gets_changes_in_its_own_keys() -> None:
     assert keys["MEM-02"] == {"activation_checkpoint.mode": "selective"}
     assert keys["MEM-03"] == {"activation_checkpoint.mode": "selective"}
     assert keys["HOST-05"] == {"training.local_batch_size": "4"}
-    done = Patcher(book=BOOK, tool=TOOL, facts=H100).patch(text, "job.toml", [Wanted(fixes=("MEM-03",))])
+    done = patched(text, "MEM-03", source="job.toml", given=H100)
     assert done.report.torchtitan_options == ("--activation_checkpoint.mode selective",)
     assert done.report.bridge_overrides == ()
 
@@ -326,8 +314,7 @@ def test_a_registry_of_torchtitan_gets_changes_in_the_words_of_today() -> None:
         "        parallelism=ParallelismConfig(expert_parallel_degree=8, data_parallel_shard_degree=8),\n"
         "        debug=DebugConfig(detect_anomaly=True),\n    )\n"
     )
-    fixes = ("MEM-03", "HOST-05", "HOST-12", "COM-02")
-    done = Patcher(book=BOOK, tool=TOOL, facts=H100).patch(text, "config_registry.py", [Wanted(fixes=(fix,)) for fix in fixes])
+    done = patched(text, "MEM-03", "HOST-05", "HOST-12", "COM-02", source="config_registry.py", given=H100)
     assert done.report.torchtitan_options == (
         "activation-checkpoint:selective",
         "--training.num_tokens_per_microbatch_per_dp_rank 16384",
@@ -341,9 +328,9 @@ def test_a_registry_of_torchtitan_gets_changes_in_the_words_of_today() -> None:
         "model_spec.moe_comm_backend",
     }
     with pytest.raises(PatchRefusedError, match="where their dispatcher does not wait"):
-        Patcher(book=BOOK, tool=TOOL, facts=H100).patch(text, "config_registry.py", [Wanted(fixes=("HOST-02",))])
+        patched(text, "HOST-02", source="config_registry.py", given=H100)
     dense = text.replace("expert_parallel_degree=8, ", "")
-    graph = Patcher(book=BOOK, tool=TOOL, facts=H100).patch(dense, "config_registry.py", [Wanted(fixes=("HOST-02",))])
+    graph = patched(dense, "HOST-02", source="config_registry.py", given=H100)
     assert graph.report.torchtitan_options == ("--training.no_disable_cuda_graphs",)
 
 
@@ -356,7 +343,7 @@ def test_a_registry_of_torchtitan_gets_changes_in_the_words_of_today() -> None:
 )  # fmt: skip
 def test_what_torchtitan_itself_refuses_is_told(values: str, found: str) -> None:
     text = f"from torchtitan.trainer import Trainer\n\ndef one() -> Trainer.Config:\n    return Trainer.Config({values})\n"
-    assert [one.id for one in check(parse_job(text), BOOK, TOOL).results if one.group == "will_fail"] == [found]
+    assert [one.id for one in checked(text).results if one.group == "will_fail"] == [found]
 
 
 def test_what_a_framework_has_no_setting_for_is_not_open() -> None:
@@ -394,7 +381,7 @@ def test_a_dispatcher_that_fell_back_is_looked_into_before_another_is_offered() 
 
 
 def test_a_check_of_a_torchtitan_job_names_its_own_keys() -> None:
-    report = check(parse_job("[training]\nseq_len = 4096\n[parallelism]\ntensor_parallel_degree = 2\n"), BOOK, TOOL)
+    report = checked("[training]\nseq_len = 4096\n[parallelism]\ntensor_parallel_degree = 2\n")
     assert report.checked + len(report.not_assessed) > 5
     keys = [key for one in report.not_assessed for key in one.how.split("; ")]
     own = {key for spec in BOOK.settings.values() for key in spec.keys_in("torchtitan")}
@@ -445,12 +432,11 @@ def test_jobs_of_deepspeed_and_of_the_hugging_face_trainer_get_changes_in_their_
     assert [fix.id for fix in third.read(["COM-11"])] == ["COM-11"]
     assert keys[deepspeed]["HOST-05"] == {"train_micro_batch_size_per_gpu": "4"}
     accumulated = deepspeed.replace('"zero', '"gradient_accumulation_steps": 4, "train_batch_size": 64, "zero', 1)
-    patcher = Patcher(book=BOOK, tool=TOOL, facts=H100)
     for fix, sizes in (("HOST-05", (4, 2)), ("MEM-12", (1, 8))):  # DeepSpeed refuses a batch that is not their product
-        job = parse_job(patcher.patch(accumulated, "ds.json", [Wanted(fixes=(fix,))]).text)
+        job = parse_job(patched(accumulated, fix, source="ds.json", given=H100).text)
         assert (job.get("micro_batch_size"), job.get("gradient_accumulation_steps")) == sizes
     with pytest.raises(PatchRefusedError, match="not even: twice the micro-batch is twice the global batch"):
-        patcher.patch(accumulated.replace('steps": 4', 'steps": 3'), "ds.json", [Wanted(fixes=("HOST-05",))])
+        patched(accumulated.replace('steps": 4', 'steps": 3'), "HOST-05", source="ds.json", given=H100)
     assert keys[trainer]["HOST-05"] == {"per_device_train_batch_size": "4"}
     assert keys[trainer]["HOST-07"] == {"torch_compile": "true"}
     assert keys[trainer]["CMP-17"]["optim"] == "adamw_torch_fused"
@@ -509,7 +495,7 @@ def test_a_change_names_the_key_that_the_job_file_has_as_patch_writes_it(text: s
 
 def test_patch_writes_json_of_deepspeed_in_its_own_words() -> None:
     text = '{\n  "train_micro_batch_size_per_gpu": 2,\n  "zero_optimization": {\n    "stage": 0,\n    "overlap_comm": false\n  },\n  "bf16": {"enabled": true}\n}\n'
-    done = Patcher(book=BOOK, tool=TOOL).patch(text, "ds.json", [Wanted(fixes=(name,)) for name in ("MEM-04", "COM-10", "MEM-06")])
+    done = patched(text, "MEM-04", "COM-10", "MEM-06", source="ds.json")
     held = json.loads(done.text)["zero_optimization"]
     assert held == {
         "stage": 1,
