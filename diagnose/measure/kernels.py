@@ -463,27 +463,40 @@ SEVERAL_PRODUCTS = 4  # two experts that run one after the other have two each
 def experts_one_by_one(inside: pl.DataFrame) -> pl.DataFrame:
     """index, experts_one_by_one_ns: time of stretches in which experts run one by one, on the device or the CPU, whichever takes longer.
 
-    A stretch goes from the first to the last product of an expert, with the packing around them; an exchange of tokens and what other
-    layers compute end it. `inside`: operations in the steps in order of start.
+    A stretch goes from the first to the last product of an expert, with the packing around them; what other layers compute ends it, and
+    so do an exchange of tokens and any transport during which no kernel begins (between forward and backward of a pipeline's stage).
+    Products that are dealt out to several streams run side by side: so Transformer Engine groups them where no one kernel does.
+    `inside`: operations in the steps in order of start.
     """
     bucket, role = pl.col("bucket"), pl.col("role")
     packs = (bucket == DISPATCH) & (role == "packing")
-    others = bucket.is_in([ATTENTION, DENSE_GEMM, ROUTER, OPTIMIZER]) | ((bucket == DISPATCH) & (role == "transport"))
+    next_begins = pl.when(role.is_in(["compute", "packing"])).then("start").backward_fill()
+    ends_it = (role == "transport") & ((bucket == DISPATCH) | (next_begins >= pl.col("end")).fill_null(value=True))
+    others = bucket.is_in([ATTENTION, DENSE_GEMM, ROUTER, OPTIMIZER]) | ends_it
     single = (bucket == EXPERT_GEMM) & (pl.col("operation") == "gemm")
     stretches = (
         inside.select(
-            "index", "start", "end", "call_start", "issued", others.cum_sum().alias("stretch"), single=single, theirs=single | packs
+            "index",
+            "stream",
+            "start",
+            "end",
+            "call_start",
+            "issued",
+            others.cum_sum().alias("stretch"),
+            single=single,
+            theirs=single | packs,
         )
         .filter("theirs")
         .group_by("index", "stretch")
         .agg(
             pl.col("single").sum(),
+            pl.col("stream").filter("single").n_unique().alias("streams"),
             (pl.col("end").max() - pl.col("start").min()).alias("device"),
             (pl.col("issued").max() - pl.col("call_start").min()).alias("host"),
         )
     )
     longer = pl.max_horizontal("device", "host").sum().alias("experts_one_by_one_ns")
-    return stretches.filter(pl.col("single") >= SEVERAL_PRODUCTS).group_by("index").agg(longer)
+    return stretches.filter((pl.col("single") >= SEVERAL_PRODUCTS) & (pl.col("streams") == 1)).group_by("index").agg(longer)
 
 
 def optimizer_stretches(inside: pl.DataFrame) -> pl.DataFrame:

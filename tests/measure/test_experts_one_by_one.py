@@ -4,15 +4,16 @@ import polars as pl
 
 from diagnose.measure.kernels import experts_one_by_one, optimizer_stretches
 
-BUCKETS = ["optimizer", "attention", "dense_gemm", "dispatch", "expert_gemm", "elementwise"]
+BUCKETS = ["optimizer", "attention", "dense_gemm", "dispatch", "expert_gemm", "elementwise", "collective"]
 Row = tuple[str, str, int, int]  # bucket, role, start, end
 
 
-def operations(*rows: Row, late: int = 5, operation: str = "gemm") -> pl.DataFrame:
+def operations(*rows: Row, late: int = 5, operation: str = "gemm", streams: int = 1) -> pl.DataFrame:
     """Operations of one step that are launched `late` before they start, by a call that takes 1."""
     return pl.DataFrame(
         {
             "index": [0] * len(rows),
+            "stream": [place % streams for place in range(len(rows))],
             "bucket": [bucket for bucket, *_ in rows],
             "role": [role for _, role, *_ in rows],
             "operation": [operation if bucket == "expert_gemm" else "other" for bucket, *_ in rows],
@@ -48,6 +49,17 @@ def test_what_other_layers_compute_and_exchanges_end_it_and_one_expert_is_no_str
     assert taken(*TURNS[:2], ("dispatch", "transport", 180, 190), *TURNS[2:]) == []
     assert taken(PACK, *TURNS, ("dispatch", "transport", 300, 390), ("dispatch", "packing", 400, 410)) == [140]
     assert taken(PACK, *TURNS, operation="grouped_gemm") == []
+
+
+def test_a_transport_in_which_no_kernel_begins_ends_a_stretch_and_one_beside_experts_does_not() -> None:
+    """Behind its last layer's experts a pipeline's stage receives, and goes back through the same experts."""
+    back = [product(at) for at in (1000, 1010, 1030, 1040)]
+    assert taken(*TURNS, ("collective", "transport", 245, 990), *back) == [120 + 50]
+    assert taken(TURNS[0], ("collective", "transport", 125, 235), *TURNS[1:]) == [120]
+
+
+def test_products_on_several_streams_are_grouped_by_them() -> None:
+    assert experts_one_by_one(operations(*TURNS, streams=2)).is_empty()
 
 
 def test_a_cpu_that_takes_longer_than_the_device_counts() -> None:
