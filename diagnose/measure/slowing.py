@@ -71,14 +71,16 @@ def slowing(compute: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     steady = compute.filter(~pl.col("uneven")).join(pl.DataFrame({"index": steps, "third": place}), on="index")
     if _grows(steady):
         return nothing
+    # a name and a shape may stand for products of several sizes: the mean of a step holds the same mixture in each
+    by_step = steady.group_by(*SHAPE, "index", "third").agg(pl.col("ns").sum().alias("work"), pl.col("ns").mean().alias("mean"))
     usual = (
-        steady.group_by(SHAPE)
+        by_step.group_by(SHAPE)
         .agg(
-            pl.col("ns").sum().alias("work"),
-            pl.col("ns").filter(pl.col("third") == 0).median().alias("first"),
+            pl.col("work").sum(),
+            pl.col("mean").filter(pl.col("third") == 0).median().alias("first"),
             # single slow steps are no trend: of later steps the faster ones have to be slower
             *(
-                pl.col("ns").filter(pl.col("third") == third).quantile(0.25, "lower").alias(name)
+                pl.col("mean").filter(pl.col("third") == third).quantile(0.25, "lower").alias(name)
                 for third, name in ((1, "middle"), (2, "last"))
             ),
         )

@@ -48,6 +48,17 @@ def test_kernels_that_all_get_slower_show_by_how_much() -> None:
     assert slowed(1.0, 1.0, 1.1, 1.1, 1.2, 1.2, of=3) == [0, 0, 0, 0, 0, 0], "60 % of the work alone: the work grew"
 
 
+def test_products_of_several_sizes_under_one_name_and_shape_are_held_against_their_like() -> None:
+    """Persistent kernels launch the same grid for each size: a fast later step's small product is no equal of a middling earlier one."""
+
+    def slowed_mixture(*factors: float) -> list[int]:
+        ran = kernels_of(factors, kernels=4, of=4, bucket="dense_gemm", grid=True, experts=0).with_columns(name_id=pl.lit(0))
+        return slowing(compute_kernels(ran, []), WINDOWS).sort("index")["slowed_ns"].to_list()
+
+    assert slowed_mixture(1.0, 1.0, 1.1, 1.1, 1.2, 1.3) == [0, 0, 100, 100, 200, 300]
+    assert slowed_mixture(1.0, 1.0, 1.0, 1.0, 1.0, 1.0) == [0] * 6
+
+
 @for_each(
     "factors",
     (1.0, 1.0, 1.0, 1.0, 1.03, 1.03),
