@@ -51,7 +51,8 @@ def plan_of(findings: Sequence[Finding], verdict: Verdict, step_ns: int | None, 
     cause = None if verdict.cause is None else verdict.cause.finding
     worth = [one for one in findings if _worth(one, cause, step_ns)]
     most = max((one.bound_ns or 0 for one in worth if _first_phase(one) not in (None, _LOOKING)), default=0)
-    ordered = _sure_first(sorted(worth, key=lambda one: (one.id != cause, _first_phase(one) == _LOOKING and (one.bound_ns or 0) < most)))
+    placed = _parts_later(worth, cause)
+    ordered = _sure_first(sorted(placed, key=lambda one: (one.id != cause, _first_phase(one) == _LOOKING and (one.bound_ns or 0) < most)))
     steps: list[PlanStep] = []
     answers: dict[str, dict[str, int]] = {}  # of each fix, by wall, the most that it can win of a finding there
     whole: dict[str, int] = {}  # the same of fixes whose bound on one wall counts the others
@@ -106,6 +107,22 @@ def _first_and_instead(able: Sequence[Fix], taken: Collection[str | None]) -> li
     return [*able[:1], *instead[:MOST_INSTEAD]]
 
 
+def _parts_later(findings: Sequence[Finding], cause: str | None) -> list[Finding]:
+    """The findings as they stand; one of which the first fix reaches only a part goes behind those whose first fix wins more than that."""
+
+    def wins(finding: Finding) -> int:
+        able = _able(finding, None, looks=True)
+        return (within_reach(able[0], finding) if able else finding.bound_ns) or 0
+
+    later = [one for one in findings if one.id != cause and wins(one) < (one.bound_ns or 0)]
+    parts = {one.id for one in later}
+    placed = [one for one in findings if one.id not in parts]
+    for one in later:
+        behind = (place + 1 for place, other in enumerate(placed) if wins(other) > wins(one))
+        placed.insert(max([findings.index(one), *behind]), one)
+    return placed
+
+
 def _sure_first(findings: Sequence[Finding]) -> list[Finding]:
     """The findings as they stand; behind the first, what has a fix that applies goes before what may have none and wins less."""
     placed: list[Finding] = []
@@ -151,10 +168,11 @@ def within_reach(fix: Fix, finding: Finding) -> int | None:
 
 
 def on_all_walls(step: PlanStep, bounds: Mapping[str, int], whole: int | None, step_ns: int | None) -> PlanStep:
-    """A step whose fix is the answer on several walls can win on each, unless `whole` is all that it wins; twice on one may be the same."""
-    if len(bounds) < 2 or step_ns is None:
+    """A step whose fix is the answer on several walls can win on each, unless `whole` is all that it wins; of two on one the larger."""
+    won = sum(bounds.values())
+    if step_ns is None or (len(bounds) < 2 and won <= (step.bound_ns or 0)):
         return step
-    return bounded(step, min(sum(bounds.values()) if whole is None else max(whole, step.bound_ns or 0), step_ns), step_ns)
+    return bounded(step, min(won if whole is None else max(whole, step.bound_ns or 0), step_ns), step_ns)
 
 
 def bounded(step: PlanStep, bound_ns: int, step_ns: int) -> PlanStep:

@@ -388,6 +388,34 @@ def test_what_surely_applies_goes_before_what_may_not_and_wins_less(bound: int, 
     assert [one.fix for one in plan_of(told, said, 100_000_000)] == [f"OWN-{number}" for number in order]
 
 
+@pytest.mark.parametrize(("reach", "order"), [(1_000_000, [1, 0]), (6_000_000, [0, 1])])
+def test_a_finding_of_which_its_fix_reaches_a_part_stands_by_that_part(reach: int, order: list[int]) -> None:
+    """Even stages win a millisecond of all that a pipeline waits: what wins more goes before."""
+    given = facts(**HOST, **CHAINS)
+    walls = bounds(given, BOOK)
+    found, _ = find(given, job=None, rulebook=BOOK, walls=walls)
+    said = structs.replace(verdict(walls, given, BOOK, findings=found), cause=None)
+    first = next(one for one in found if one.fixes)
+
+    def finding(number: int, bound: int, reach: int | None) -> Finding:
+        fix = structs.replace(first.fixes[0], id=f"OWN-{number}", state="unknown", reach_ns=reach)
+        return structs.replace(first, id=f"own-{number}", fixes=(fix,), bound_ns=bound)
+
+    told = [finding(0, 13_000_000, reach), finding(1, 5_000_000, None)]
+    assert [one.fix for one in plan_of(told, said, 100_000_000)] == [f"OWN-{number}" for number in order]
+
+
+def test_a_fix_of_two_findings_on_one_wall_wins_as_much_as_the_larger() -> None:
+    given = facts(**HOST, **CHAINS)
+    walls = bounds(given, BOOK)
+    found, _ = find(given, job=None, rulebook=BOOK, walls=walls)
+    said = structs.replace(verdict(walls, given, BOOK, findings=found), cause=None)
+    first = next(one for one in found if one.fixes)
+    same = tuple(structs.replace(fix, state="applicable") for fix in first.fixes[:1])
+    told = [structs.replace(first, id=f"own-{ns}", fixes=same, bound_ns=ns) for ns in (4_000_000, 8_000_000)]
+    assert [one.bound_ns for one in plan_of(told, said, 100_000_000)] == [8_000_000]
+
+
 def test_what_two_findings_say_to_look_at_stands_once() -> None:
     given = facts(**HOST, **CHAINS)
     walls = bounds(given, BOOK)
