@@ -9,7 +9,7 @@ import polars as pl
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from diagnose.measure.expert_blocks import block_units
+from diagnose.measure.repeated_blocks import Blocks, repeated_blocks
 from diagnose.measure.steps import per_window
 from diagnose.model.intervals import lasting, merge
 from diagnose.model.vocabulary import EXPERT_GEMM, ROUTER, Status
@@ -85,8 +85,9 @@ def memory_use(
     columns = ("index", "op", "stream", "start", "end", "role", "bucket", "operation", "phase", "name_id")
     work = inside.select(columns)
     units = _units(work)
-    products = _product_units(work, directions, units)
-    found = replace(recompute(work, windows, pieces, units, products), experts_told=_experts_told(work, products))
+    blocks = repeated_blocks(work, units.filter(pl.col("operation") == "attention"))
+    products = _product_units(work, directions, blocks)
+    found = replace(recompute(work, windows, pieces, units, products), experts_told=_experts_told(work, products, blocks))
     return MemoryUse(recompute=found, peak_allocated=allocated, peak_reserved=reserved)
 
 
@@ -96,7 +97,7 @@ def recompute(work: pl.DataFrame, windows: pl.DataFrame, pieces: pl.DataFrame, u
     It is the time in which repeated compute ran and the time in which compute was absent until repeated compute began: what the repetition
     exchanges, packs and launches goes with it. `work`: the operations inside the steps with index (window), op, stream, start, end, role,
     bucket, operation, phase, name_id. `pieces`: the gaps without compute, with index, start, end, op (the operation that ends the gap).
-    `units`, `products`: what counts, of families whose names tell their direction and of experts that no range places.
+    `units`, `products`: what counts, of families whose names tell their direction, and of products that no range places.
     """
     families = _multiplicity(units)
     counts = _attention(families)
@@ -252,11 +253,11 @@ def _with_backward(units: pl.DataFrame) -> pl.DataFrame:
     return units.filter(~pl.col("ahead") | followed)
 
 
-def _product_units(work: pl.DataFrame, directions: Directions, units: pl.DataFrame) -> pl.DataFrame:
-    """The experts' products that no range places, where names or the kernels between them tell which way they go: columns as `units`.
+def _product_units(work: pl.DataFrame, directions: Directions, blocks: Blocks) -> pl.DataFrame:
+    """Products that no range places, with `ahead` as names tell it of the experts', and as the kernels around them tell it of others.
 
     Each layer's product runs forward once for each gradient of its input. Attention and dense layers share names with each other, and with
-    layers that have no gradient of their input, so that only the experts' are counted.
+    layers that have no gradient of their input, so that names are asked of the experts' alone.
     """
     experts = work.filter((pl.col("role") == "compute") & (pl.col("bucket") == EXPERT_GEMM) & pl.col("phase").is_null())
     ahead = (
@@ -266,17 +267,21 @@ def _product_units(work: pl.DataFrame, directions: Directions, units: pl.DataFra
         .then(pl.lit(value=False))
     )
     named = experts.with_columns(ahead.alias("ahead")).filter(pl.col("ahead").is_not_null())
-    if named["ahead"].n_unique() < 2:
-        named = block_units(work, experts, units.filter(pl.col("operation") == "attention"))
-    return _with_backward(named)
+    around = blocks.units
+    if named["ahead"].n_unique() == 2:
+        around = around.filter(pl.col("bucket") != EXPERT_GEMM)
+    else:
+        named = named.clear()
+    return _with_backward(pl.concat([named, around]))
 
 
-def _experts_told(work: pl.DataFrame, products: pl.DataFrame) -> bool | None:
-    """Whether anything tells if experts' products are repeated: ranges, or `products` of both ways; None without experts."""
+def _experts_told(work: pl.DataFrame, products: pl.DataFrame, blocks: Blocks) -> bool | None:
+    """Whether anything tells if experts' products are repeated: ranges, names of both ways, or their order; None without experts."""
     experts = work.filter((pl.col("role") == "compute") & (pl.col("bucket") == EXPERT_GEMM))
     if experts.is_empty():
         return None
-    return experts["phase"].null_count() < experts.height or products["ahead"].n_unique() == 2
+    both = products.filter(pl.col("bucket") == EXPERT_GEMM)["ahead"].n_unique() == 2
+    return both or blocks.experts_told or experts["phase"].null_count() < experts.height
 
 
 def _multiplicity(units: pl.DataFrame) -> pl.DataFrame:
@@ -348,7 +353,7 @@ def _second_times(units: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
     ratio = (pl.col("ahead").sum() / (~pl.col("ahead")).sum()).over(key)
     runs = units.sort("index", "stream", "start").with_columns(turn.cum_sum().alias("run"), ratio.alias("ratio")).sort("index", "start")
     attends = ((pl.col("operation") == "attention") & (pl.col("ratio") >= EVERY)).any().over("index")
-    every = attends | (pl.col("bucket") == EXPERT_GEMM)
+    every = attends | _PRODUCT
     known = runs.with_columns(every.alias("every")).join(
         again.select(*_FAMILY, known=pl.lit(value=True)), on=_FAMILY, how="left", maintain_order="left"
     )
