@@ -337,6 +337,14 @@ def test_what_is_no_gradient_reduction_is_not_won_by_their_overlap() -> None:
     assert {fix.id: fix.reach_ns for fix in one.fixes}["COM-11"] == 0
 
 
+@for_each("attention, first", (0, "COM-24"), (9_000_000, "COM-20"))
+def test_sends_of_an_unknown_group_in_a_model_with_attention_wait_for_other_ranks(attention: int, first: str) -> None:
+    """Rows of embedding tables can be asked for ahead; what a pipeline or experts send can't."""
+    values: dict[str, FactValue] = {"other_collective_blocking_ns": 20_000_000, "other_collective_blocking_share": 0.2}
+    told = first_fixes("communication-blocking-all-to-all", **values, **NCCL, other_reduction_share=0.0, attention_busy_ns=attention)
+    assert told[0] == first
+
+
 def test_what_changes_the_numerics_is_no_equal_alternative() -> None:
     given = facts(expert_exchange_blocking_ns=40_000_000, expert_exchange_blocking_share=0.4, has_experts=True, **H100, **NCCL)
     walls = bounds(given, BOOK)
