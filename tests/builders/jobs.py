@@ -11,6 +11,7 @@ from diagnose.job import read as jobs
 from diagnose.knowledge.settings import load_job_settings
 from tests.builders.kept import DATA
 
+Nested = dict[str, object]
 JOBS: Mapping[str, dict[str, Any]] = yaml.safe_load((DATA / "jobs.yaml").read_text(encoding="utf-8"))
 TABLE = load_job_settings()
 A1, B1 = JOBS["A1"], JOBS["B1"]
@@ -33,6 +34,16 @@ def parse_job(
 ) -> Job:
     """The same of a text."""
     return jobs.parse_job(text, TABLE, source=source, overrides=overrides, folder=folder, command=command)
+
+
+def put(data: Nested, key: str, value: object) -> Nested:
+    """The same nested sections, now with a value under a dotted key."""
+    *sections, last = key.split(".")
+    node = data
+    for section in sections:
+        node = node.setdefault(section, {})  # type: ignore[assignment]
+    node[last] = value
+    return data
 
 
 def read(job: Job) -> dict[str, object]:

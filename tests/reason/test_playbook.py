@@ -16,7 +16,7 @@ from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader
 from diagnose.reason.forecast.changes import effect_of
 from tests.builders.facts import BOOK, facts
-from tests.builders.jobs import A1, B1, job, parse_job
+from tests.builders.jobs import A1, B1, Nested, job, parse_job, put
 
 H100 = facts()
 GB200 = facts(platform="gb200", gpu_compute_major=10, nvlink_domain=72)
@@ -354,49 +354,31 @@ def wrong_literal(change: ChangeSpec) -> str | None:
         if kind not in ("list", "text") or not isinstance(value, str):
             return "is not one member of a list, nor one of several options"
         value = [value] if kind == "list" else value
-    if change.framework == "megatron-lm":
-        text: dict[str, object] = {"MODEL_ARGS": {change.key: value}}
-    elif change.framework == "environment":
-        text = {"MODEL_ARGS": {}, "ENV_VARS": {change.key: value}}
-    elif change.framework in OTHERS:
-        *sections, last = change.key.split(".")
-        own: dict[str, object] = {last: value}
-        for section in reversed(sections):
-            own = {section: own}
-        text = {**OTHERS[change.framework], **own}
-    elif change.framework == "veomni":
-        text = {"train": {"init_device": "meta"}}
-        node = text
-        *sections, last = change.key.split(".")
-        for section in sections:
-            node = node.setdefault(section, {})  # type: ignore[assignment]
-        node[last] = value
-    elif change.framework == "nemo-rl":
-        command = f"python examples/run_grpo.py policy.dtensor_cfg.enabled=true {change.key}={json.dumps(value)}\n"
-        read = parse_job(command).settings.get(change.setting)
-        return None if read is not None and read.source == "read" else f"does not stand for {change.setting}"
-    elif change.framework in ("verl-fsdp", "verl-sft"):
-        program = {"verl-fsdp": "main_ppo", "verl-sft": "sft_trainer data.use_dynamic_bsz=False"}[change.framework]
-        read = parse_job(f"python3 -m verl.trainer.{program} {change.key}={json.dumps(value)}\n").settings.get(change.setting)
-        return None if read is not None and read.source == "read" else f"does not stand for {change.setting}"
-    elif change.framework == "torchtitan":
-        section, _, last = change.key.rpartition(".")
-        text = {}
-        toml = f"[{section}]\n{last} = {json.dumps(value)}\n"
-        registry = f"from torchtitan.trainer import Trainer\n\ndef one() -> Trainer.Config:\n    return Trainer.Config({last}={value})\n"
-        read = parse_job(toml if section else registry).settings.get(change.setting)
-        return None if read is not None and read.source == "read" else f"does not stand for {change.setting}"
-    else:
-        text = {"model": {"num_layers": 4}}
-        node = text
-        *sections, last = change.key.split(".")
-        for section in sections:
-            node = node.setdefault(section, {})  # type: ignore[assignment]
-        node[last] = value
-    read = parse_job(yaml.safe_dump(text)).settings.get(change.setting)
+    read = parse_job(written(change, value)).settings.get(change.setting)
     if read is None:
         return f"does not stand for {change.setting}"
     return None if read.source == "read" else f"{change.setting} is {read.source}"
+
+
+def written(change: ChangeSpec, value: object) -> str:
+    """A job file of the change's framework with a value under the change's key."""
+    if change.framework == "nemo-rl":
+        return f"python examples/run_grpo.py policy.dtensor_cfg.enabled=true {change.key}={json.dumps(value)}\n"
+    if change.framework in ("verl-fsdp", "verl-sft"):
+        program = {"verl-fsdp": "main_ppo", "verl-sft": "sft_trainer data.use_dynamic_bsz=False"}[change.framework]
+        return f"python3 -m verl.trainer.{program} {change.key}={json.dumps(value)}\n"
+    if change.framework == "torchtitan":
+        section, _, last = change.key.rpartition(".")
+        registry = f"from torchtitan.trainer import Trainer\n\ndef one() -> Trainer.Config:\n    return Trainer.Config({last}={value})\n"
+        return f"[{section}]\n{last} = {json.dumps(value)}\n" if section else registry
+    if change.framework == "megatron-lm":
+        return yaml.safe_dump({"MODEL_ARGS": {change.key: value}})
+    if change.framework == "environment":
+        return yaml.safe_dump({"MODEL_ARGS": {}, "ENV_VARS": {change.key: value}})
+    if change.framework in OTHERS:
+        return yaml.safe_dump({**OTHERS[change.framework], **put({}, change.key, value)})
+    base: Nested = {"train": {"init_device": "meta"}} if change.framework == "veomni" else {"model": {"num_layers": 4}}
+    return yaml.safe_dump(put(base, change.key, value))
 
 
 def test_a_literal_can_be_written_into_a_job_file() -> None:

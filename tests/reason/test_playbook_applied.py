@@ -12,11 +12,10 @@ from diagnose.reason.context import Context, make_context
 from diagnose.reason.findings import FixReader
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
-from tests.builders.jobs import JOBS, parse_job
+from tests.builders.jobs import JOBS, Nested, parse_job, put
 
 H100 = facts()
 GB200 = facts(platform="gb200", gpu_compute_major=10, nvlink_domain=72)
-Nested = dict[str, object]
 
 BRIDGE, LM = JOBS["BRIDGE"], JOBS["LM"]
 
@@ -71,14 +70,6 @@ def lm_job(changes: Nested) -> Nested:
         else:
             flags[flag] = " ".join(value) if isinstance(value, list) else value
     return data
-
-
-def put(data: Nested, key: str, value: object) -> None:
-    *sections, last = key.split(".")
-    node = data
-    for section in sections:
-        node = node.setdefault(section, {})  # type: ignore[assignment]
-    node[last] = value
 
 
 def drop(data: Nested, key: str) -> None:
