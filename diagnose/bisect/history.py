@@ -11,6 +11,7 @@ from diagnose.bisect.model import Numbers, Trend
 from diagnose.bisect.report import rounded, taken_back
 from diagnose.bisect.search import Answer, ChangePoint, Measurement, Question, State, advise
 from diagnose.bisect.trial import UnusableError, values_of
+from diagnose.document.device import of_device
 from diagnose.document.diagnosis import Diagnosis, Tool
 from diagnose.document.history import SCHEMA, CategoryMove, History, HistoryRun, HistoryStep, HistoryTrend
 from diagnose.errors import InputError
@@ -19,7 +20,7 @@ from diagnose.knowledge.templates import capitalised, enumerated
 from diagnose.model.statistics import median_with_error
 from diagnose.reason.compare import causes
 from diagnose.reason.compare.delta import middle
-from diagnose.reason.compare.kernels import kernels, kernels_of
+from diagnose.reason.compare.kernels import kernels
 from diagnose.reason.compare.metrics import Samples, place_of, split_of
 from diagnose.reason.compare.work import device
 from diagnose.render import units
@@ -217,7 +218,7 @@ def common_pace(
     if here is None or there is None:
         return ""
     places, whole, limits = (place_of(here), place_of(there)), sum(one.delta_ns for one in moved), rules.limits
-    if kernels_of(here, places[0]) is None or kernels_of(there, places[1]) is None:
+    if of_device(here.kernels, places[0]) is None or of_device(there.kernels, places[1]) is None:
         return ""
     return causes.common_pace(moved, whole, kernels(here, there, places, limits=limits).changes, limits.causes)
 

@@ -8,7 +8,8 @@ from 0 to 1, None for what could not be measured.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from collections.abc import Iterable
+from typing import Literal, TypeVar, get_args
 
 from msgspec import Struct
 
@@ -21,6 +22,19 @@ class OnDevice(Struct, frozen=True, kw_only=True):
 
     rank: int
     device: int
+
+
+T = TypeVar("T", bound=OnDevice)
+
+
+def on_device(rows: Iterable[T], place: tuple[int | None, int | None]) -> list[T]:
+    """The rows of one device; `place`: its rank and number."""
+    return [row for row in rows if (row.rank, row.device) == place]
+
+
+def of_device(rows: Iterable[T], place: tuple[int | None, int | None]) -> T | None:
+    """The one row of a device, if there is one; `place`: its rank and number."""
+    return next(iter(on_device(rows, place)), None)
 
 
 class Spread(Struct, frozen=True, kw_only=True):

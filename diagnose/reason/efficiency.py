@@ -12,6 +12,7 @@ from typing import Literal
 
 from msgspec import structs
 
+from diagnose.document.device import of_device
 from diagnose.document.diagnosis import Capture, Efficiency, Fact, Identity, JobRead
 from diagnose.job import Job, count_of
 from diagnose.knowledge.rulebook import Rulebook
@@ -39,14 +40,14 @@ def identity(capture: Capture, job: Job | None, facts: Mapping[str, Fact], *, ra
     layout = {short: value for short, value in sizes.items() if isinstance(value, int) and not isinstance(value, bool)}
     layout = {short: value for short, value in layout.items() if short not in _UNTOLD or (value > 1 and value != layout.get("TP"))}
     own = next((one for one in capture.ranks if one.rank == rank), capture.ranks[0] if capture.ranks else None)
-    gpus = next((one.name for one in capture.devices if (one.rank, one.device) == (rank, device)), None)
+    shown = of_device(capture.devices, (rank, device))
     precision, source = _precision(job, facts)
     return Identity(
         model=None if job is None else _model(job),
         layers=count_of(job, "num_layers"),
         experts=count_of(job, "num_moe_experts"),
         gpus=count_of(job, "world_size") or _number(facts, "world_size"),
-        gpu=gpus,
+        gpu=None if shown is None else shown.name,
         layout=layout,
         precision=precision,
         precision_from=source,

@@ -13,6 +13,7 @@ from statistics import fmean, median, median_low
 
 from msgspec import Struct, structs
 
+from diagnose.document.device import of_device
 from diagnose.document.ranks import ExpertImbalance, Late, LateCause, MatchedExchange, Ranks, RankSurvey, Stage
 from diagnose.model.vocabulary import GROUP_OF_KIND, FactValue
 
@@ -213,7 +214,7 @@ def _matched(ranks: Ranks | None, step_ns: int, device: int) -> dict[str, FactVa
     transfer = _mean([one.transfer_ns for one in survey if one.transfer_ns is not None])
     bubble = sum(part.wait_ns for one in exchanges if one.kind == "pipeline" or _between_stages(one, survey) for part in one.waits)
     pipeline = min(round(bubble / len(waits)), wait) if wait is not None else None
-    own = next((one for one in survey if ranks is not None and (one.rank, one.device) == (ranks.slowest, device)), None)
+    own = None if ranks is None else of_device(survey, (ranks.slowest, device))
     return {
         "own_wait_ns": own.wait_ns if own is not None else None,
         "own_transfer_ns": own.transfer_ns if own is not None else None,

@@ -12,7 +12,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from diagnose.document.comparison import Category, CategoryState, OverlapChange, Part, StepDelta
-from diagnose.document.device import WHY, Communication, StepSplit
+from diagnose.document.device import WHY, Communication, StepSplit, on_device
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.comparison import NoiseLimits
 from diagnose.model.vocabulary import COMM_KINDS, CommKind
@@ -159,7 +159,7 @@ def overlap(
 
 
 def _exchanges(document: Diagnosis, place: tuple[int, int]) -> dict[_Exchange, Communication]:
-    return {(row.kind, row.backend): row for row in document.communication if (row.rank, row.device) == place}
+    return {(row.kind, row.backend): row for row in on_device(document.communication, place)}
 
 
 def _overlap_change(key: _Exchange, here: Communication | None, there: Communication | None, scale: Fraction) -> OverlapChange:

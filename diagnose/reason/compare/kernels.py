@@ -19,7 +19,7 @@ from functools import lru_cache
 from msgspec import Struct, structs
 
 from diagnose.document.comparison import KernelChange, KernelChangeKind
-from diagnose.document.device import DeviceKernels, KernelUse
+from diagnose.document.device import KernelUse, of_device
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.comparison import KernelLimits, Limits
 
@@ -34,16 +34,11 @@ class KernelChanges(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def kernels_of(document: Diagnosis, place: tuple[int, int]) -> DeviceKernels | None:
-    """What one device ran; None in a document that does not hold it."""
-    return next((one for one in document.kernels if (one.rank, one.device) == place), None)
-
-
 def kernels(
     base: Diagnosis, new: Diagnosis, places: tuple[tuple[int, int], tuple[int, int]], scale: Fraction = Fraction(1), *, limits: Limits
 ) -> KernelChanges:
     """All changes, most time first. `scale`: what the new run's launches and work are multiplied by (captures without steps)."""
-    here, there = kernels_of(base, places[0]), kernels_of(new, places[1])
+    here, there = of_device(base.kernels, places[0]), of_device(new.kernels, places[1])
     if here is None or there is None:
         return KernelChanges(
             notes=tuple(

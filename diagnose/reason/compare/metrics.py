@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from diagnose.document.comparison import Window
-from diagnose.document.device import StepBudget, StepSplit
+from diagnose.document.device import StepBudget, StepSplit, of_device, on_device
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.errors import DiagnoseError
 from diagnose.knowledge.buckets import Buckets
@@ -135,19 +135,19 @@ def place_of(document: Diagnosis) -> tuple[int, int]:
 
 def steps_of(document: Diagnosis, place: tuple[int, int]) -> tuple[StepBudget, ...]:
     """The budgets of the steps of one device whose ends are known. Raises UnmeasuredError."""
-    found = next((one.per_step for one in document.budget if (one.rank, one.device) == place), ())
-    if not found:
+    found = of_device(document.budget, place)
+    if found is None or not found.per_step:
         raise UnmeasuredError(
             f"The document holds no steps of rank {place[0]}, device {place[1]}.",
             effect="Nothing was compared.",
             next_step=f"It holds {_shown(f'rank {one.rank} device {one.device}' for one in document.budget)}.",
         )
-    return with_ends(document, found)
+    return with_ends(document, found.per_step)
 
 
 def split_of(document: Diagnosis, place: tuple[int, int]) -> tuple[StepSplit, ...]:
     """The split steps of one device whose ends are known; empty in a document that does not hold them."""
-    return with_ends(document, next((one.steps for one in document.split if (one.rank, one.device) == place), ()))
+    return with_ends(document, tuple(step for split in on_device(document.split, place) for step in split.steps))
 
 
 def with_ends(document: Diagnosis, steps: tuple[_Step, ...]) -> tuple[_Step, ...]:
@@ -214,7 +214,7 @@ def _bucket(document: Diagnosis, metric: str, place: tuple[int, int], buckets: B
     _check_bucket(metric, BUCKET, buckets)
     steps_of(document, place)
     name = metric.removeprefix(BUCKET)
-    rows = [row for row in document.buckets if (row.rank, row.device, row.bucket) == (*place, name)]
+    rows = [row for row in on_device(document.buckets, place) if row.bucket == name]
     return _single(metric, rows[0].busy_ns if rows else 0, "ns")
 
 
@@ -224,7 +224,7 @@ def _blocking(document: Diagnosis, metric: str, place: tuple[int, int]) -> Sampl
     known = document.facts.get("blocking_ns")
     if known is None or known.value is None:
         raise _unmeasured(metric, "does not tell what compute waited for", "Capture the launches too (CUDA API calls), or use bucket:NAME.")
-    return _single(metric, sum(row.blocking_ns for row in document.blocking if (row.rank, row.device, row.bucket) == (*place, name)), "ns")
+    return _single(metric, sum(row.blocking_ns for row in on_device(document.blocking, place) if row.bucket == name), "ns")
 
 
 def _kernels(document: Diagnosis, place: tuple[int, int]) -> Samples:
@@ -232,7 +232,7 @@ def _kernels(document: Diagnosis, place: tuple[int, int]) -> Samples:
     fact = document.facts.get("kernels_per_step")
     if place == place_of(document) and fact is not None and isinstance(fact.value, int | float):
         return _single(KERNELS, fact.value, "count")
-    rows = [row.kernels for row in document.buckets if (row.rank, row.device) == place and row.bucket not in NO_KERNELS]
+    rows = [row.kernels for row in on_device(document.buckets, place) if row.bucket not in NO_KERNELS]
     return _single(KERNELS, sum(rows), "count")
 
 

@@ -7,13 +7,13 @@ count as more work. The new run's times are then brought to the base's amount of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 
 from msgspec import Struct
 
 from diagnose.document.comparison import Mismatch, MismatchState, Normalised
-from diagnose.document.device import BucketTime, KernelUse
+from diagnose.document.device import BucketTime, of_device, on_device
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.comparison import CaptureLimits, KernelLimits
 from diagnose.model.vocabulary import NO_KERNELS
@@ -117,11 +117,11 @@ def _uses(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place]) -> list[
 
 
 def _by_name(document: Diagnosis, place: Place) -> dict[str, tuple[int, int]] | None:
-    rows = next((one.kernels for one in document.kernels if (one.rank, one.device) == place), None)
-    if rows is None:
+    ran = of_device(document.kernels, place)
+    if ran is None:
         return None
     found: dict[str, tuple[int, int]] = {}
-    for row in rows:
+    for row in ran.kernels:
         if row.role == "compute":
             launches, work = found.get(row.name, (0, 0))
             found[row.name] = launches + row.launches, work + row.work_ns
@@ -133,7 +133,7 @@ def _by_bucket(document: Diagnosis, place: Place) -> dict[str, tuple[int, int]]:
 
 
 def _buckets(document: Diagnosis, place: Place) -> list[BucketTime]:
-    return [row for row in document.buckets if (row.rank, row.device) == place and row.bucket not in NO_KERNELS]
+    return [row for row in on_device(document.buckets, place) if row.bucket not in NO_KERNELS]
 
 
 def kernel_mismatches(
@@ -209,7 +209,8 @@ def _by_tokens(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place], lim
     A slower clock lengthens what computes and not what moves memory; slower memory lengthens the optimizer too: neither looks so.
     """
     here, there = ({row.bucket: row for row in _buckets(side, place)} for side, place in zip((base, new), places, strict=True))
-    compute = {row.bucket for side, place in zip((base, new), places, strict=True) for row in _rows(side, place) if row.role == "compute"}
+    ran = (one for side, place in zip((base, new), places, strict=True) for one in on_device(side.kernels, place))
+    compute = {row.bucket for one in ran for row in one.kernels if row.role == "compute"}
     both = [name for name in here if name in there and name in compute and here[name].work_ns and here[name].share >= _LEAST_SHARE]
     ratio = {name: there[name].work_ns / here[name].work_ns for name in both}
     often = all(abs(there[name].kernels - here[name].kernels) <= limits.launches.value * here[name].kernels for name in both)
@@ -226,12 +227,8 @@ def _by_tokens(base: Diagnosis, new: Diagnosis, places: tuple[Place, Place], lim
 
 def device(document: Diagnosis, place: tuple[int, int] | None = None) -> str | None:
     """The GPU's name on one device, by default the verdict's; None where the trace does not name it."""
-    where = place or place_of(document)
-    return next((one.name for one in document.capture.devices if (one.rank, one.device) == where), None)
-
-
-def _rows(document: Diagnosis, place: Place) -> Sequence[KernelUse]:
-    return next((one.kernels for one in document.kernels if (one.rank, one.device) == place), ())
+    found = of_device(document.capture.devices, place or place_of(document))
+    return None if found is None else found.name
 
 
 _Amounts = dict[str, tuple[float, int]]  # a compute kernel's launches per step, or waves per launch; its work in ns

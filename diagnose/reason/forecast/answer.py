@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from diagnose.document.device import of_device
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.forecast import SCHEMA, Forecast, Refused, Span
 from diagnose.job import Job
@@ -95,7 +96,7 @@ def _shown(diagnosis: Diagnosis, graph: Graph) -> Diagnosis:
     """The same with another device's name on it."""
     known = diagnosis.identity
     survey = diagnosis.ranks.survey if diagnosis.ranks is not None else ()
-    own = next((one for one in survey if (one.rank, one.device) == (graph.rank, graph.device)), None)
+    own = of_device(survey, (graph.rank, graph.device))
     if known is None or own is None:
         return diagnosis
     return replace(diagnosis, identity=replace(known, rank=own.rank, file=own.file))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from diagnose.document.device import DeviceBudget, Timeline, TimelineColumns
+from diagnose.document.device import DeviceBudget, Timeline, TimelineColumns, on_device
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.render import units, words
 from diagnose.render.figures.figure import Axis, Fields, Figure, Look, Spans, label, ms, stacked
@@ -58,7 +58,7 @@ Busy = tuple[Fields, int, int]  # of one row: its fields, the name first; how lo
 
 def buckets(document: Diagnosis, device: DeviceBudget) -> Figure:
     """Busy against exclusive time of each bucket."""
-    rows = tables.bucket_order(tables.on(document.buckets, device.rank, device.device))
+    rows = tables.bucket_order(on_device(document.buckets, (device.rank, device.device)))
     names = [label(words.bucket(row.bucket)) for row in rows]
     return _busy(
         _half(document, device, "buckets", "Buckets: busy and exclusive time", "Buckets overlap in time."),
@@ -73,7 +73,7 @@ def buckets(document: Diagnosis, device: DeviceBudget) -> Figure:
 
 def communication(document: Diagnosis, device: DeviceBudget) -> Figure:
     """Hidden against exposed time of each kind and backend, with the part that blocked compute."""
-    rows = tables.communication_order(tables.on(document.communication, device.rank, device.device))
+    rows = tables.communication_order(on_device(document.communication, (device.rank, device.device)))
     remark = "Only time that stalls compute makes a bottleneck; exposed time is its upper bound."
     told = [(units.ms(row.busy_ns), units.ms(row.exposed_ns), units.ms_unit(row.blocking_ns), units.percent(row.overlap)) for row in rows]
     return _busy(

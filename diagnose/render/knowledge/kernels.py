@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from diagnose.document.device import on_device
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.taxonomy import Context, Family, Group
 from diagnose.model.vocabulary import COLLECTIVE, DISPATCH, OTHER_BUCKET
@@ -66,7 +67,7 @@ def _operations(one: Context) -> str:
 def bucket_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
     """The bucket's time on the device that the verdict speaks of."""
     device = tables.focus(document)
-    found = [] if device is None else [one for one in tables.on(document.buckets, device.rank, device.device) if one.bucket == key]
+    found = [] if device is None else [one for one in on_device(document.buckets, (device.rank, device.device)) if one.bucket == key]
     times = (f"busy {units.ms_unit(one.busy_ns)} {tables.per(document)}, alone {units.ms_unit(one.exclusive_ns)}" for one in found)
     return [part for text in times for part in paragraph("in this run", text)] or paragraph("in this run", "no work in it")
 

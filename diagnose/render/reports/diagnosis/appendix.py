@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from diagnose.document.device import MetricSamples, Phase, Steps
+from diagnose.document.device import MetricSamples, Phase, Steps, on_device
 from diagnose.document.diagnosis import SEVERAL_RANKS, Capture, Diagnosis, JobRead, NotAssessed
 from diagnose.knowledge.templates import capitalised
 from diagnose.render import units, words
 from diagnose.render.report import Row, Table, rows_of
 from diagnose.render.reports.diagnosis import lost, story
-from diagnose.render.reports.diagnosis.tables import file_label, on, per
+from diagnose.render.reports.diagnosis.tables import file_label, per
 
 MEMORY = "memory"  # the table's key, by which --section asks for it
 _SizeValue = int | float | str | None
@@ -185,7 +185,7 @@ def _recorded(document: Diagnosis) -> Iterator[tuple[str, str]]:
     yield "CUDA graphs", words.GRAPHS[found.cuda_graphs]
     yield "launches found", _rate(found.correlation_rate, "of device operations")
     yield "waits resolved", _rate(found.resolved_wait_rate, "of stream waits")
-    samples = on(found.samples, document.verdict.rank or 0, document.verdict.device or 0)
+    samples = on_device(found.samples, (document.verdict.rank or 0, document.verdict.device or 0))
     yield from ((f"metric: {one.name[:80]}", _sampled(one)) for one in samples[:_MOST_KEYS])
     if not found.samples:
         yield "hardware metrics", ", ".join(found.metrics) or "not sampled"

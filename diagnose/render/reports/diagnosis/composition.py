@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from msgspec.structs import replace
 
-from diagnose.document.device import StepBudget
+from diagnose.document.device import StepBudget, on_device
 from diagnose.document.diagnosis import (
     Diagnosis,
 )
@@ -109,8 +109,8 @@ def amounts_of(document: Diagnosis, step: StepBudget) -> Iterator[tuple[str, int
     if "launch_starved_ns" in tables.unmeasured(document):
         yield "not_recorded", step.compute_absent_ns
         return
-    place = (document.verdict.rank, document.verdict.device)
-    rows = [row for row in document.blocking if (row.rank, row.device) == place and row.role == "transport"]
+    blocking = on_device(document.blocking, (document.verdict.rank, document.verdict.device))
+    rows = [row for row in blocking if row.role == "transport"]
     kinds: dict[str, int] = {}
     for row in rows:
         kinds[row.kind or _REST] = kinds.get(row.kind or _REST, 0) + row.blocking_ns
@@ -120,7 +120,7 @@ def amounts_of(document: Diagnosis, step: StepBudget) -> Iterator[tuple[str, int
     elif over < 0 and kinds:  # each kind's mean is rounded by itself
         kinds[max(kinds, key=lambda kind: kinds[kind])] += over
     yield from ((f"waiting_{kind}", ns) for kind, ns in kinds.items())
-    packed = [row for row in document.blocking if (row.rank, row.device) == place and row.role == "packing" and row.bucket == COLLECTIVE]
+    packed = [row for row in blocking if row.role == "packing" and row.bucket == COLLECTIVE]
     buffers = min(sum(row.blocking_ns for row in packed), step.blocking_packing_ns)
     yield "packing", step.blocking_packing_ns - buffers
     yield "buffers", buffers
@@ -141,7 +141,7 @@ def decimals(whole: float) -> int:
 def _computed(document: Diagnosis, step: StepBudget) -> dict[str, int]:
     """Compute by bucket, which adds up to its time; what each repeats in backward stands together, by the share of the bucket's work."""
     place = (document.verdict.rank or 0, document.verdict.device or 0)
-    steps = next((one.steps for one in document.split if (one.rank, one.device) == place), ())
+    steps = [step for split in on_device(document.split, place) for step in split.steps]
     whole: dict[str, int] = {}
     for one in steps:
         for bucket, ns in one.compute.items():
@@ -151,7 +151,7 @@ def _computed(document: Diagnosis, step: StepBudget) -> dict[str, int]:
         return {_COMPUTE: step.compute_busy_ns}
     found[max(found, key=lambda key: found[key])] += step.compute_busy_ns - sum(found.values())
     computed, again = dict(found), 0
-    for row in tables.on(document.buckets, *place):
+    for row in on_device(document.buckets, place):
         repeated, key = row.phase.get("recompute", 0), f"{_COMPUTE}_{row.bucket}"
         if repeated and key in found:
             moved = round(found[key] * repeated / sum(row.phase.values()))

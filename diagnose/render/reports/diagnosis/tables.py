@@ -10,17 +10,14 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from pathlib import PurePosixPath, PureWindowsPath
-from typing import TypeVar
 
-from diagnose.document.device import BucketTime, Communication, DeviceBudget, OnDevice, StepBudget
+from diagnose.document.device import BucketTime, Communication, DeviceBudget, StepBudget, of_device, on_device
 from diagnose.document.diagnosis import Diagnosis, WallBound
 from diagnose.document.ranks import Ranks
 from diagnose.model.statistics import integer_median
 from diagnose.reason.context import window_of
 from diagnose.render import units, words
 from diagnose.render.report import Row, Table, rows_of
-
-T = TypeVar("T", bound=OnDevice)
 
 # --- what the figures are per -----------------------------------------------------------------------------------------
 
@@ -47,13 +44,8 @@ def device_label(rank: int, device: int) -> str:
 
 def focus(document: Diagnosis) -> DeviceBudget | None:
     """The device that walls, facts and findings speak of."""
-    spoken_of = (document.verdict.rank, document.verdict.device)
-    return next((one for one in document.budget if (one.rank, one.device) == spoken_of), document.budget[0] if document.budget else None)
-
-
-def on(rows: Iterable[T], rank: int, device: int) -> list[T]:
-    """The rows of one device."""
-    return [row for row in rows if (row.rank, row.device) == (rank, device)]
+    first = document.budget[0] if document.budget else None
+    return of_device(document.budget, (document.verdict.rank, document.verdict.device)) or first
 
 
 def usual(budget: DeviceBudget) -> StepBudget | None:
@@ -226,7 +218,7 @@ def bucket_order(rows: Sequence[BucketTime]) -> list[BucketTime]:
 
 def buckets(document: Diagnosis, rank: int, device: int) -> Table:
     """Which part of the model the device served."""
-    mine = bucket_order(on(document.buckets, rank, device))
+    mine = bucket_order(on_device(document.buckets, (rank, device)))
     longest = max((row.busy_ns for row in mine), default=0)
     speeds = {row.bucket: _speed(row, document) for row in mine}
     has_speed = any(speeds.values())
@@ -320,7 +312,7 @@ def _across(row: Communication, *, at_most: bool) -> dict[str, str]:
 
 def communication(document: Diagnosis, rank: int, device: int) -> Table:
     """Communication by kind and backend."""
-    mine = on(document.communication, rank, device)
+    mine = on_device(document.communication, (rank, device))
     across = any(row.transfer_ns is not None or row.wait_ns is not None for row in mine)
     return Table(
         f"communication-{rank}-{device}",
@@ -347,7 +339,7 @@ def communication(document: Diagnosis, rank: int, device: int) -> Table:
 
 def blocking(document: Diagnosis, rank: int, device: int) -> Table:
     """What compute was stalled on."""
-    mine = on(document.blocking, rank, device)
+    mine = on_device(document.blocking, (rank, device))
     return Table(
         f"blocking-{rank}-{device}",
         f"What compute was stalled on · {device_label(rank, device)}",
@@ -367,7 +359,7 @@ def blocking(document: Diagnosis, rank: int, device: int) -> Table:
 
 def host(document: Diagnosis, rank: int, device: int) -> Table:
     """What the CPU did while compute was launch-bound."""
-    mine = on(document.host, rank, device)
+    mine = on_device(document.host, (rank, device))
     return Table(
         f"host-{rank}-{device}",
         f"What the CPU did while compute was launch-bound · {device_label(rank, device)}",
