@@ -43,7 +43,7 @@ collective: what the frameworks call an exchange | load/kineto_columns load/nsys
 communication: a table of the report | render/figures/step
 compute: the role of operations that compute, or that part of a step | measure/buckets/classify measure/buckets/line measure/budget
     measure/contention measure/device measure/exchanges measure/host measure/kernels measure/memory measure/phases
-    measure/replay/build measure/replay/links measure/replay/path measure/replay/threads measure/slowing measure/steps
+    measure/repeated_blocks measure/replay/build measure/replay/links measure/replay/path measure/replay/threads measure/slowing measure/steps
     measure/waits/dependencies measure/waits/leads measure/waits/stalls measure/where reason/compare/work reason/forecast/categories reason/forecast/contention
     reason/forecast/ranks render/knowledge/kernels render/words
 elementwise: the operation | measure/buckets/line
