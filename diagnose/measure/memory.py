@@ -32,7 +32,7 @@ class Recompute(Struct, frozen=True, kw_only=True):
     `ns` is the whole repetition; `lower` what is certainly repeated. They differ only where no range tells how far a repetition goes.
     `light` is the whole less matrix products: what a job repeats whose recompute covers no module with products. `ops`: rows of the compute
     that is repeated, in the whole; `spans`: index, start, end of the time that this takes, with the gaps that it ends. `experts_told`:
-    whether ranges, or the names of the experts' products, tell if these are repeated; None where no expert computes.
+    whether ranges, names of the experts' products or kernels between these tell if these are repeated; None where no expert computes.
     """
 
     per_window: pl.DataFrame | None
