@@ -272,3 +272,11 @@ class Ranks(Struct, frozen=True, kw_only=True):
     pipeline: Pipeline | None
     tail: tuple[DataTail, ...]
     notes: tuple[str, ...] = ()  # what can't be said of these ranks, and why
+
+    @property
+    def clocks_agree(self) -> bool | None:
+        """Whether times of all ranks can be compared; one host has one clock. None where hosts are unknown and no pair was compared."""
+        if self.clocks:
+            return all(pair.aligned for pair in self.clocks)
+        hosts = {one.host for one in self.survey}
+        return True if len(hosts) == 1 and "unknown" not in hosts else None

@@ -172,6 +172,10 @@ def test_the_slowest_is_compared_with_the_one_in_the_middle_of_its_group() -> No
     (changed(late=()), "No captured rank is a straggler"),
     (changed(late=(), exchanges=()), "The straggler is unknown: no collective was matched between ranks"),
     (
+        changed(late=(), clocks=(), survey=tuple(msgspec.structs.replace(one, host="unknown") for one in rich_ranks().survey)),
+        "The straggler is unknown: too few collectives were matched to compare the clocks of the ranks",
+    ),
+    (
         changed(late=(), exchanges=tuple(msgspec.structs.replace(one, matched=0) for one in rich_ranks().exchanges)),
         "The straggler is unknown: no collective was matched between ranks",
     ),

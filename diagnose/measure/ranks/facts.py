@@ -264,7 +264,7 @@ def _wait_share(exchanges: Sequence[MatchedExchange]) -> float | None:
 
 def _nobody(ranks: Ranks | None) -> int | None:
     """Waiting for a late rank where none is named: nought where exchanges were matched and all clocks agree, otherwise not known."""
-    if ranks is None or not all(pair.aligned for pair in ranks.clocks):
+    if ranks is None or not ranks.clocks_agree:
         return None
     return 0 if any(one.matched for one in ranks.exchanges) else None
 
@@ -497,12 +497,9 @@ def _not_captured(ranks: Ranks) -> str | None:
 
 
 def _clocks(ranks: Ranks | None) -> dict[str, FactValue]:
-    """Ranks on one host share its clock; without known hosts and without a compared pair nothing is known."""
     pairs = ranks.clocks if ranks else ()
-    hosts = {one.host for one in ranks.survey} if ranks else set()
-    one_host = len(hosts) == 1 and "unknown" not in hosts
     return {
-        "clocks_aligned": all(pair.aligned for pair in pairs) if pairs else True if one_host else None,
+        "clocks_aligned": ranks.clocks_agree if ranks else None,
         "clock_residual_ns": max((max(abs(pair.residual_p5_ns), abs(pair.residual_p95_ns)) for pair in pairs), default=None),
     }
 

@@ -156,6 +156,8 @@ def _title(ranks: Ranks) -> str:
     if ranks.late:
         return "Ranks take turns as the straggler; no single one is"
     if any(one.matched for one in ranks.exchanges):
+        if ranks.clocks_agree is None:
+            return "The straggler is unknown: too few collectives were matched to compare the clocks of the ranks"
         single = _late_in_single_steps(ranks)
         others = "" if single is None else f" in most steps; in single ones the others wait for rank {single}"
         return f"No captured rank is a straggler{others}"
