@@ -217,7 +217,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         "other_gather_share": _shape_share(one, "other", ("all_gather",)),
         "narrow_reduction_share": _narrow_share(one),
         "gradient_rounds_per_step": _gradient_rounds(one),
-        "data_uneven_ns": _uneven_ns(one, "data"),
+        "data_uneven_ns": _uneven_ns(one),
         "transport_bus_bytes": _bus_bytes(one),
         **_kernels(one),
         **_memory(one, records),
@@ -473,13 +473,13 @@ UNEVEN = 3
 _EQUAL = 4  # exchanges of equal size in the steps from which on there is a usual one: this project's choice
 
 
-def _uneven_ns(one: DeviceMeasure, kind: str) -> int | None:
-    """What exchanges of one kind take per step beyond the usual (median) one of their group, operation and size, where it is many times it.
+def _uneven_ns(one: DeviceMeasure) -> int | None:
+    """What data-parallel exchanges take per step beyond the usual (median) of their group, operation and size, where it is many times it.
 
     Bytes and links are the same, so a rank came late. None where sizes were not recorded, or none came back often enough.
     """
     equal = (
-        one.exchanges.in_steps(kind).filter(pl.col("bytes") > 0).with_columns(pl.col("ns").median().over("lane", "bytes").alias("usual"))
+        one.exchanges.in_steps("data").filter(pl.col("bytes") > 0).with_columns(pl.col("ns").median().over("lane", "bytes").alias("usual"))
     )
     equal = equal.filter(pl.len().over("lane", "bytes") >= _EQUAL)
     if equal.is_empty():

@@ -1,5 +1,7 @@
 """Start-up is not the run: first-use costs, named ranges and uploads are recognised, and kept out of what is judged."""
 
+from collections.abc import Sequence
+
 import polars as pl
 import pytest
 
@@ -211,12 +213,17 @@ def test_a_compilation_among_the_kept_steps_leaves_nothing_out() -> None:
     assert device.start_up.before < 0.01
 
 
+def twenty_each(starts: Sequence[int]) -> list[Item]:
+    """Twenty kernels of 1 ms from each of these times (ms) on, each launched while the one before it runs."""
+    return [
+        run("gemm", (start + at) * MS, (start + at + 1) * MS, max((start + at - 1) * MS + 10, 0)) for start in starts for at in range(20)
+    ]
+
+
 def test_a_program_that_compiles_again_and_again_pays_for_it() -> None:
     """10 ms in the second and the fourth of five steps, of which the device computes for 1 ms before it has nothing left to do."""
     starts = (0, 20, 50, 70, 100)
-    items = [
-        run("gemm", (start + at) * MS, (start + at + 1) * MS, max((start + at - 1) * MS + 10, 0)) for start in starts for at in range(20)
-    ]
+    items = twenty_each(starts)
     spans = [Span(text=f"step {number}", start=start * MS, end=(start + 19) * MS) for number, start in enumerate(starts)]
     again = [Span(text="_compile.compile_inner (dynamo_timed)", start=at * MS, end=(at + 10) * MS) for at in (39, 89)]
     (device,) = scene(items, [*spans, *again]).measure()
@@ -230,9 +237,7 @@ def test_a_program_that_compiles_again_and_again_pays_for_it() -> None:
 def test_what_is_compiled_before_a_step_s_first_operation_is_that_step_s() -> None:
     """The second, third and fifth of five steps compile for 10 ms before anything runs; the first one was steady."""
     starts = (0, 30, 60, 80, 110)
-    items = [
-        run("gemm", (start + at) * MS, (start + at + 1) * MS, max((start + at - 1) * MS + 10, 0)) for start in starts for at in range(20)
-    ]
+    items = twenty_each(starts)
     spans = [Span(text=f"step {number}", start=max(start - 10, 0) * MS, end=(start + 19) * MS) for number, start in enumerate(starts)]
     again = [Span(text="_compile.compile_inner (dynamo_timed)", start=at * MS - 9 * MS, end=at * MS - 10) for at in (30, 60, 110)]
     (device,) = scene(items, [*spans, *again]).measure()
@@ -245,9 +250,7 @@ def test_what_is_compiled_before_a_step_s_first_operation_is_that_step_s() -> No
 def test_a_long_silence_before_code_is_loaded_is_compilation() -> None:
     """Two steps of five compile for 9 ms before a call that loads what was made; no range tells so. Another silence is a pause."""
     starts = (0, 20, 50, 70, 100)
-    items = [
-        run("gemm", (start + at) * MS, (start + at + 1) * MS, max((start + at - 1) * MS + 10, 0)) for start in starts for at in range(20)
-    ]
+    items = twenty_each(starts)
     spans = [Span(text=f"step {number}", start=start * MS, end=(start + 19) * MS) for number, start in enumerate(starts)]
     loads = [call("cuModuleLoadData", at * MS - 500_000, at * MS) for at in (49, 99)]
     (device,) = scene([*items, *loads], spans).measure()

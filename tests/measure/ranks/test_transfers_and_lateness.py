@@ -120,6 +120,11 @@ def judged(  # type: ignore[no-untyped-def]
     )
 
 
+def moments(count: int = 20, apart: int = 3_000_000) -> list[int]:
+    """When so many exchanges end, ns: nearly evenly apart, no two distances alike."""
+    return [apart * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(count)]
+
+
 def rows(n: int, late_by: int, seed: int) -> list[Ran]:
     """Exchanges that end together; who is late by `late_by` starts so much later."""
     ends = [3_000_000 * (number + 1) + 1_000 * (number * number * seed % 97) for number in range(n)]
@@ -336,7 +341,7 @@ def test_who_comes_late_because_of_transfers_of_a_group_captured_in_part_is_no_s
     did = []
     for rank in range(4):
         slow = rank in {2, 3}
-        ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(20)]
+        ends = moments()
         inner = [Ran(start=end - 1_900_000, end=end - 1_500_000 + (600_000 if slow else 0)) for end in ends]
         outer = [Ran(start=end - 900_000 + (600_000 if slow else 0), end=end) for end in ends]
         lanes = {lane(communicator=1 + slow): inner, lane("data", "all-gather", "all_gather", communicator=9, size=4): outer}
@@ -385,7 +390,7 @@ def test_a_pair_that_ends_an_exchange_later_than_the_rest_is_late_by_its_slow_li
     every = []
     for rank in range(5):
         slow = rank in {2, 3}
-        ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(20)]
+        ends = moments()
         tokens = [Ran(start=end - (400_000 if slow else 1_000_000), end=end + (600_000 if slow else 0)) for end in ends]
         others = {
             lane(kind, operation, shape, communicator=number): [Ran(start=end + 900_000, end=end + 1_000_000) for end in ends]
@@ -411,7 +416,7 @@ def test_a_pair_that_ends_an_exchange_later_than_the_rest_is_late_by_its_slow_li
 
 def some(ranks: int, late_by: dict[int, list[int]]) -> list[Did]:
     """Ranks with one expert exchange of 20 instances; those in `late_by` come so many ns late, in turn, and their hosts issue late."""
-    ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(20)]
+    ends = moments()
     found = []
     for rank in range(ranks):
         late_ns = late_by.get(rank, [0])
@@ -433,7 +438,7 @@ def test_own_time_explains_waiting_where_it_exceeds_half_of_what_it_must_in_most
 def in_steps(late_by: dict[int, list[int]]) -> list[Did]:
     """Four ranks with four steps of five exchanges, to which those in `late_by` come so many ns late by step, and launch late."""
     numbers = range(20)
-    ends = [4_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in numbers]
+    ends = moments(apart=4_000_000)
     found = []
     for rank in range(4):
         mine = late_by.get(rank, [0] * 4)
@@ -518,7 +523,7 @@ def test_of_a_capture_that_ends_early_the_steps_that_it_shares_count() -> None:
     found = []
     for rank in range(4):
         steps = 1 if rank == 3 else 2
-        ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(10 * steps)]
+        ends = moments(10 * steps)
         ran = [Ran(start=end - 400_000 + (300_000 if rank == 1 else 0), end=end, step=number // 10) for number, end in enumerate(ends)]
         waited, starved = (0, 4_000_000) if rank == 1 else (3_000_000, 900_000)
         found.append(
@@ -534,12 +539,8 @@ def test_captures_that_hold_other_steps_are_compared_in_those_that_all_hold() ->
     found = []
     for rank in range(4):
         first = 1 if rank == 3 else 0
-        numbers = range(10 * first, 10 * first + 20)
-        ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in numbers]
-        ran = [
-            Ran(start=end - 400_000 + (300_000 if rank == 1 else 0), end=end, step=number // 10 - first)
-            for number, end in zip(numbers, ends, strict=True)
-        ]
+        ends = moments(30)[10 * first : 10 * first + 20]
+        ran = [Ran(start=end - 400_000 + (300_000 if rank == 1 else 0), end=end, step=number // 10) for number, end in enumerate(ends)]
         waited, starved = (0, 4_000_000) if rank == 1 else (3_000_000, 900_000)
         found.append(Did(rank=rank, lanes={lane(communicator=1): ran}, step_ns=30_000_000, blocked_ns=waited, starved_ns=starved, steps=2))
     every = members(found)
@@ -615,7 +616,7 @@ def test_a_straggler_costs_no_more_than_it_comes_after_the_next() -> None:
     for rank in range(5):
         others = [one for one in range(5) if one != 1]
         behind = [300_000 if rank == 1 else 200_000 if others[number % 4] == rank else 0 for number in range(20)]
-        ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(20)]
+        ends = moments()
         ran = [Ran(start=end - 400_000 + late_ns, end=end) for end, late_ns in zip(ends, behind, strict=True)]
         lanes = {lane(communicator=1): ran, lane("data", "all-gather", "all_gather", communicator=2): ran}
         starved = 7_000_000 if rank == 1 else 900_000
@@ -626,7 +627,7 @@ def test_a_straggler_costs_no_more_than_it_comes_after_the_next() -> None:
 
 def test_of_those_who_wait_for_a_straggler_the_one_that_waits_most_counts() -> None:
     """Ranks 0 and 2 meet rank 1 in one group and wait alike, rank 3 meets it in another as well, where it waits at another time."""
-    ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(20)]
+    ends = moments()
     late = [Ran(start=end - 400_000 + 300_000, end=end) for end in ends]
     waiting = [Ran(start=end - 400_000, end=end) for end in ends]
     other = [[Ran(start=ran.start + 1_000_000, end=ran.end + 1_000_000) for ran in one] for one in (late, waiting)]
@@ -663,7 +664,7 @@ def test_of_the_experts_exchanges_that_share_grows_with_the_busiest_rank_s_work_
 
 def test_waiting_is_by_the_steps_that_captures_of_its_exchanges_have_in_common() -> None:
     """Two wait 0.3 ms in each of ten exchanges a step, of which the late rank's capture holds two steps; its pair is captured whole."""
-    ends = [1_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(40)]
+    ends = moments(40, apart=1_000_000)
     waiting = [Ran(start=end - 400_000, end=end, step=number // 10) for number, end in enumerate(ends)]
     late = [Ran(start=ran.start + 300_000, end=ran.end, step=ran.step) for ran in waiting[10:30]]
     every, pair = lane(communicator=1), lane("tensor", "all-reduce", "all_reduce", communicator=2)
@@ -680,7 +681,7 @@ def in_turn(longest: Sequence[int], *, bucket: str = "vision_encoder", first: Se
     `first`: by step the part of that work, where 1.0 is 6 ms, that rank 0 has beside it; it never waits.
     """
     steps = len(longest)
-    ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(10 * steps)]
+    ends = moments(10 * steps)
     found = []
     for rank in range(4):
         share = [1.0 if one == rank else 0.0 for one in longest] if rank or first is None else first
@@ -839,7 +840,7 @@ def test_a_stage_all_of_whose_devices_are_slow_is_named_and_one_with_more_layers
 
 
 def test_the_lateness_goes_round() -> None:
-    ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(20)]
+    ends = moments()
     did = [
         Did(
             rank=rank,
@@ -865,7 +866,7 @@ def test_waiting_beside_another_micro_batch_is_nothing_to_win(stalled: bool) -> 
     found = []
     for rank in range(4):
         late_one = rank == 3
-        ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(10)]
+        ends = moments(10)
         held = 100_000 if late_one or not stalled else 400_000
         ran = [Ran(start=end - (100_000 if late_one else 400_000), end=end, held_ns=held) for end in ends]
         starved = 4_000_000 if late_one else 900_000
@@ -877,7 +878,7 @@ def test_a_straggler_saves_no_more_than_leads_to_one_that_is_late_by_another_cau
     """Two groups of two: a slow GPU costs its group 3 ms, a slow CPU the other one 1 ms, and a step ends for both at once."""
     found = []
     for rank in range(4):
-        ends = [3_000_000 * (number + 1) + 1_000 * (number * number * 3 % 97) for number in range(10)]
+        ends = moments(10)
         by = (300_000, 300_000, 100_000, 100_000)[rank]
         is_late = rank in (1, 3)
         ran = [Ran(start=end - 100_000 - (0 if is_late else by), end=end) for end in ends]
