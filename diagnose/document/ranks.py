@@ -13,6 +13,8 @@ from msgspec import Struct
 from diagnose.document.device import OnDevice, Spread
 from diagnose.model.vocabulary import CommKind, Status
 
+UNKNOWN_HOST = "unknown"  # of a rank whose trace does not tell its host
+
 Grouping = Literal["communicator", "process group", "job", "common ends"]
 Pattern = Literal["always", "mostly", "rotating"]
 LateCause = Literal["slow_gpu", "slow_host", "expert_work", "vision_work", "more_work", "slow_link", "unknown"]
@@ -279,4 +281,4 @@ class Ranks(Struct, frozen=True, kw_only=True):
         if self.clocks:
             return all(pair.aligned for pair in self.clocks)
         hosts = {one.host for one in self.survey}
-        return True if len(hosts) == 1 and "unknown" not in hosts else None
+        return True if len(hosts) == 1 and UNKNOWN_HOST not in hosts else None

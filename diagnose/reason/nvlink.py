@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
-from diagnose.document.ranks import Ranks
+from diagnose.document.ranks import UNKNOWN_HOST, Ranks
 from diagnose.knowledge.platforms import Platform
-from diagnose.measure.ranks.members import UNKNOWN_HOST
 
 
 def nvlink_domain(platform: Platform | None, ranks: Ranks | None) -> int | None:

@@ -10,12 +10,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from diagnose.document.device import StepBudget
+from diagnose.document.ranks import UNKNOWN_HOST
 from diagnose.job import Job
 from diagnose.measure.device import DeviceMeasure
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import Rank
 
-UNKNOWN_HOST = "unknown"
 STAGE_PARTS = ("warm_up_ns", "steady_ns", "cool_down_ns")
 
 
