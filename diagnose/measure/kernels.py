@@ -398,7 +398,7 @@ def step_counts(
         windows,
         _of_operations(inside, graphs),
         _busy(inside, windows, traits),
-        pointwise_chains(inside, pl.concat([traits[CAST], traits[UNFUSED_ATTENTION]])),
+        pointwise_chains(inside, traits[CAST], traits[UNFUSED_ATTENTION]),
         experts_one_by_one(inside),
         optimizer_stretches(inside),
         host_counts(host, inside, windows),
@@ -511,22 +511,27 @@ def optimizer_stretches(inside: pl.DataFrame) -> pl.DataFrame:
     return lasted.group_by("index").agg(pl.col("ns").sum().alias("optimizer_stretch_ns"))
 
 
-def pointwise_chains(inside: pl.DataFrame, claimed: pl.Series) -> pl.DataFrame:
-    """index, pointwise_chain_ns: work of generic kernels that follow each other on a stream, less the longest of each such chain.
+NARROW = 0.5  # of a wide kernel's bytes, those of a fused one that reads and writes the narrow type: 2 bytes an element for 4
 
-    One of a chain has to move the tensor all the same. `inside`: operations in the steps in order of start; `claimed`: which of them copy
-    into another type or are of unfused attention, findings of their own; these break no chain and do not count.
+
+def pointwise_chains(inside: pl.DataFrame, casts: pl.Series, attention: pl.Series) -> pl.DataFrame:
+    """index, pointwise_chain_ns: work of generic kernels that follow each other on a stream, less what one fused kernel for each takes.
+
+    One has to move the tensor all the same, as long as the longest of them; of a chain with casts it may move the narrow type alone. Casts
+    count beside two other kernels at least: fewer are no chain to fuse. `inside`: operations in the steps in order of start; `casts`: which
+    of them copy into another type; `attention`: those of unfused attention, another finding's, which break no chain and do not count.
     """
     chain = inside.filter(pl.col("kind") == "kernel").select(
         "index",
         (pl.col("bucket") == ELEMENTWISE).rle_id().over("stream", "index").alias("chain"),
         "stream",
-        "bucket",
         lasting.alias("ns"),
-        claimed=pl.col("op").is_in(claimed.implode()),
+        own=(pl.col("bucket") == ELEMENTWISE) & ~pl.col("op").is_in(attention.implode()),
+        cast=pl.col("op").is_in(casts.implode()),
     )
-    own = chain.filter((pl.col("bucket") == ELEMENTWISE) & ~pl.col("claimed")).group_by("index", "stream", "chain")
-    joined = own.agg((pl.col("ns").sum() - pl.col("ns").max()).alias("pointwise_chain_ns"))
+    least = pl.col("ns").max() * pl.when(pl.col("cast").any()).then(NARROW).otherwise(1)
+    saved = pl.when((~pl.col("cast")).sum() > 1).then(pl.col("ns").sum() - least.cast(pl.Int64)).otherwise(0)
+    joined = chain.filter("own").group_by("index", "stream", "chain").agg(saved.alias("pointwise_chain_ns"))
     return joined.group_by("index").agg(pl.col("pointwise_chain_ns").sum())
 
 
