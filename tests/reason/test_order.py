@@ -341,7 +341,14 @@ def test_what_is_no_gradient_reduction_is_not_won_by_their_overlap() -> None:
 def test_sends_of_an_unknown_group_in_a_model_with_attention_wait_for_other_ranks(attention: int, first: str) -> None:
     """Rows of embedding tables can be asked for ahead; what a pipeline or experts send can't."""
     values: dict[str, FactValue] = {"other_collective_blocking_ns": 20_000_000, "other_collective_blocking_share": 0.2}
-    told = first_fixes("communication-blocking-all-to-all", **values, **NCCL, other_reduction_share=0.0, attention_busy_ns=attention, compute_busy_ns=80_000_000)
+    told = first_fixes(
+        "communication-blocking-all-to-all",
+        **values,
+        **NCCL,
+        other_reduction_share=0.0,
+        attention_busy_ns=attention,
+        compute_busy_ns=80_000_000,
+    )
     assert told[0] == first
 
 
