@@ -9,7 +9,7 @@ import polars as pl
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from diagnose.measure.repeated_blocks import Blocks, repeated_blocks
+from diagnose.measure.repeated_blocks import FAMILY, PRODUCT, Blocks, repeated_blocks
 from diagnose.measure.steps import per_window
 from diagnose.model.intervals import lasting, merge
 from diagnose.model.vocabulary import EXPERT_GEMM, ROUTER, Status
@@ -23,7 +23,6 @@ PHASED = 0.5  # of compute whose phase is known: names alone do not tell as much
 
 # Families whose kernels' names tell forward from backward, by their operation.
 _FAMILIES = ("attention", "norm", ROUTER)
-_FAMILY = ["bucket", "operation"]
 
 
 class Recompute(Struct, frozen=True, kw_only=True):
@@ -177,16 +176,13 @@ def _greater(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     return one.join(other, on="index").select("index", pl.max_horizontal("lower", "ns").alias("lower"))
 
 
-_PRODUCT = pl.col("operation").is_in(["gemm", "grouped_gemm"]).fill_null(value=False)
-
-
 def _has_products(work: pl.DataFrame) -> bool:
-    return bool(work.select(_PRODUCT.any()).item())
+    return bool(work.select(PRODUCT.any()).item())
 
 
 def _light(work: pl.DataFrame) -> pl.DataFrame:
     """What is repeated but matrix products."""
-    return work.filter(~_PRODUCT)
+    return work.filter(~PRODUCT)
 
 
 def _surely_back(units: pl.DataFrame) -> pl.DataFrame:
@@ -238,12 +234,12 @@ def _units(work: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit(value=False))
     )
     told = family.with_columns(ahead.alias("ahead")).filter(pl.col("ahead").is_not_null())
-    key = [*_FAMILY, "ahead"]
+    key = [*FAMILY, "ahead"]
     by_name = told.group_by(*key, "name_id").agg(lasting.sum().alias("work")).sort("work", "name_id")
     main = by_name.unique(key, keep="last", maintain_order=True)
     units = told.join(main.select(*key, "name_id"), on=[*key, "name_id"], how="semi", maintain_order="left")
-    both = units.group_by(_FAMILY).agg(pl.col("ahead").n_unique().alias("ways")).filter(pl.col("ways") > 1)
-    units = units.join(both, on=_FAMILY, how="semi", maintain_order="left").sort("index", "start", maintain_order=True)
+    both = units.group_by(FAMILY).agg(pl.col("ahead").n_unique().alias("ways")).filter(pl.col("ways") > 1)
+    units = units.join(both, on=FAMILY, how="semi", maintain_order="left").sort("index", "start", maintain_order=True)
     return _with_backward(units)
 
 
@@ -286,7 +282,7 @@ def _experts_told(work: pl.DataFrame, products: pl.DataFrame, blocks: Blocks) ->
 
 def _multiplicity(units: pl.DataFrame) -> pl.DataFrame:
     """Per family: bucket, operation, ahead, behind (kernels in the steps), ratio."""
-    counted = units.group_by(_FAMILY, maintain_order=True).agg(
+    counted = units.group_by(FAMILY, maintain_order=True).agg(
         pl.col("ahead").sum().cast(pl.Int64), (~pl.col("ahead")).sum().cast(pl.Int64).alias("behind")
     )
     return counted.with_columns((pl.col("ahead") / pl.col("behind")).alias("ratio"))
@@ -307,7 +303,7 @@ def _plausible(compute: pl.DataFrame, families: pl.DataFrame) -> pl.DataFrame:
     """
     first = compute.filter(pl.col("phase").is_null() | (pl.col("phase") == "forward")).select("bucket", "name_id").unique()
     marked = compute.filter(pl.col("phase") == "recompute").join(first, on=["bucket", "name_id"], how="semi", maintain_order="left")
-    counted = marked.join(families, on=_FAMILY, how="inner")
+    counted = marked.join(families, on=FAMILY, how="inner")
     no = ~pl.col("ratio").is_between(CUT, SENSIBLE)
     if _has_products(marked) and not counted.select((pl.col("ratio") <= CUT).any()).item():
         return marked  # a checkpoint's range, whatever the counts say
@@ -349,13 +345,13 @@ def _second_times(units: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
     `again`: the families that run again in steps without an evaluation; its forward passes are left over in a step that has one.
     """
     turn = (pl.col("ahead") != pl.col("ahead").shift(1)).fill_null(value=True)
-    key = ["index", *_FAMILY]
+    key = ["index", *FAMILY]
     ratio = (pl.col("ahead").sum() / (~pl.col("ahead")).sum()).over(key)
     runs = units.sort("index", "stream", "start").with_columns(turn.cum_sum().alias("run"), ratio.alias("ratio")).sort("index", "start")
     attends = ((pl.col("operation") == "attention") & (pl.col("ratio") >= EVERY)).any().over("index")
-    every = attends | _PRODUCT
+    every = attends | PRODUCT
     known = runs.with_columns(every.alias("every")).join(
-        again.select(*_FAMILY, known=pl.lit(value=True)), on=_FAMILY, how="left", maintain_order="left"
+        again.select(*FAMILY, known=pl.lit(value=True)), on=FAMILY, how="left", maintain_order="left"
     )
     often = known.filter(pl.col("ratio").is_between(REPEATED, SENSIBLE) | (pl.col("known") & (pl.col("ratio") > SENSIBLE)))
     taken = [family.with_columns(_taken(family["ahead"])) for _, family in often.group_by(key, maintain_order=True)]
@@ -383,7 +379,7 @@ def _in_order(work: pl.DataFrame, units: pl.DataFrame, repeated: pl.DataFrame) -
     if repeated.is_empty():
         return []
     second = repeated.select("op", pl.lit(_SECOND).alias("sign"))
-    first = units.filter("ahead").join(repeated, on=_FAMILY, how="semi").select("op", pl.lit(_FIRST).alias("sign"))
+    first = units.filter("ahead").join(repeated, on=FAMILY, how="semi").select("op", pl.lit(_FIRST).alias("sign"))
     back = units.filter(~pl.col("ahead")).select("op", pl.lit(_BACK).alias("sign"))
     signs = pl.concat([second, first, back]).unique("op", keep="first", maintain_order=True)
     lines = _lines(work, repeated)

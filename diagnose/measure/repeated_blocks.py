@@ -21,7 +21,8 @@ from diagnose.model.vocabulary import EXPERT_GEMM
 _FORWARD, _BACKWARD = 0, 1  # the directions of attention
 _EXPERTS = -1  # the name of all experts' products
 _USUAL = 0.1  # of the forward passes: an order that fewer have belongs to no kind of layer; this project's choice
-_FAMILY = ["bucket", "operation"]
+FAMILY = ["bucket", "operation"]  # kernels that are counted together
+PRODUCT = pl.col("operation").is_in(["gemm", "grouped_gemm"]).fill_null(value=False)
 
 Names = tuple[int, ...]
 
@@ -47,8 +48,7 @@ class _Order(NamedTuple):
 
 def repeated_blocks(work: pl.DataFrame, attention: pl.DataFrame) -> Blocks:
     """`work`: the operations in the steps, as `recompute` takes them; `attention`: its kernels with `ahead`, one per call."""
-    product = (pl.col("role") == "compute") & pl.col("operation").is_in(["gemm", "grouped_gemm"]) & pl.col("phase").is_null()
-    products = work.filter(product)
+    products = work.filter((pl.col("role") == "compute") & PRODUCT & pl.col("phase").is_null())
     none = products.clear().with_columns(ahead=pl.lit(value=None, dtype=pl.Boolean))
     if products.is_empty() or attention["ahead"].n_unique() < 2:
         return Blocks(none, experts_told=False)
@@ -130,11 +130,11 @@ def _placed(kernels: pl.DataFrame, orders: dict[int, _Order], block: Names) -> p
     products = kernels.filter("product").sort("place", maintain_order=True)
     held = products.join_asof(begins.sort("begin"), left_on="place", right_on="begin", by="gap", check_sortedness=False)
     inside = (pl.col("place") < pl.col("begin") + len(block)).fill_null(value=False)
-    turn = pl.int_range(pl.len()).over("gap", "begin", *_FAMILY)
+    turn = pl.int_range(pl.len()).over("gap", "begin", *FAMILY)
     told = held.join(last, on="gap", how="left", maintain_order="left").with_columns(inside.alias("inside"), turn.alias("turn"))
     forward = told.filter(pl.col("inside") & (pl.col("before") == _FORWARD) & (pl.col("after") == _FORWARD))
-    sizes = forward.group_by("gap", "begin", *_FAMILY).len("size").group_by(_FAMILY).agg(pl.col("size").median().cast(pl.Int64))
-    sized = told.join(sizes, on=_FAMILY, how="inner", maintain_order="left")
+    sizes = forward.group_by("gap", "begin", *FAMILY).len("size").group_by(FAMILY).agg(pl.col("size").median().cast(pl.Int64))
+    sized = told.join(sizes, on=FAMILY, how="inner", maintain_order="left")
     ahead = pl.col("inside") & (pl.col("turn") < pl.col("size"))
     of_backward = (pl.col("before") == _BACKWARD) | (pl.col("after") == _BACKWARD)
     beyond = pl.when(pl.col("begin").is_null()).then(pl.col("turn")).otherwise(pl.col("turn") - pl.col("size"))
