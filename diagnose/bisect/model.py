@@ -121,13 +121,12 @@ def robust_noise(values: Values, prior: Noise) -> Noise:
     )
 
 
-def flaky(values: Values, prior: Noise, error: float) -> dict[int, tuple[int, ...]]:
+def flaky(values: Values, usual: Noise, error: float) -> dict[int, tuple[int, ...]]:
     """Of candidates with three captures or more, those too far from their fellows to be noise: candidate → places in its list.
 
     Each is held against the mean of its fellows by a t test of error probability `error`. The farthest goes first; the majority and two
-    captures always stay.
+    captures always stay. `usual`: the noise as most captures show it.
     """
-    usual = robust_noise(values, prior)
     kept = {place: list(range(len(mine))) for place, mine in values.items()}
     for place, mine in values.items():
         while len(kept[place]) > max(2, len(mine) // 2 + 1):
@@ -162,9 +161,11 @@ def apart(numbers: Sequence[float], prior: Noise, error: float) -> tuple[int, ..
     return tuple(found)
 
 
-def discordant(values: Values, prior: Noise, error: float) -> tuple[int, ...]:
-    """Candidates whose captures contradict each other without a clear majority: two that differ, or one left out against two at most."""
-    usual, gone = robust_noise(values, prior), flaky(values, prior, error)
+def discordant(values: Values, gone: Mapping[int, Sequence[int]], usual: Noise, error: float) -> tuple[int, ...]:
+    """Candidates whose captures contradict each other without a clear majority: two that differ, or one left out against two at most.
+
+    `gone`: captures that are left out, candidate → places in its list; `usual`: the noise as most captures show it.
+    """
     found = [
         place
         for place, mine in values.items()
@@ -259,37 +260,53 @@ class _Weights:
         self.distance = [math.log((right.place - left.place) / max(count - 1, 1)) for left, right in pairwise(found)]
         self.size = len(found)
         self.start = beliefs.prior.freedom * beliefs.prior.scale**2 + len(found) * beliefs.drift**2
-        self.stretches: dict[tuple[int, int], float] = {}
+        self.stretches: dict[tuple[int, int], tuple[float, float]] = {}
+        self.alike: dict[int, tuple[float, float, float, float, float]] = {}
 
-    def error(self, left: int, right: int) -> float:
-        """Sum of squares of the readings from `left` to before `right` around their level."""
-        known = self.stretches.get((left, right))
-        if known is None:
-            number = self.number[right] - self.number[left]
-            known = self.squares[right] - self.squares[left] - (self.sums[right] - self.sums[left]) ** 2 / number
-            self.stretches[left, right] = known
-        return known
+    def _stretch(self, left: int, right: int) -> tuple[float, float]:
+        """Of the readings from `left` to before `right`: their sum of squares around their level, and the logarithm of their number."""
+        number = self.number[right] - self.number[left]
+        squares = self.squares[right] - self.squares[left] - (self.sums[right] - self.sums[left]) ** 2 / number
+        found = self.stretches[left, right] = squares, math.log(number)
+        return found
 
     def _cuts(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
         return (0, *(gap + 1 for gap in chosen), self.size)
 
+    def _between(self, chosen: tuple[int, ...]) -> tuple[float, list[float]]:
+        """The sum of squares around the levels between these change points, and the logarithm of each stretch's number of readings.
+
+        Asked a hundred times per advice, and so without a generator.
+        """
+        known, left = self.stretches, 0
+        squares, logarithms = [], []
+        for gap in (*chosen, self.size - 1):
+            right = gap + 1
+            stretch = known.get((left, right)) or self._stretch(left, right)
+            squares.append(stretch[0])
+            logarithms.append(stretch[1])
+            left = right
+        return max(math.fsum(squares), self.within), logarithms
+
     def _squares(self, chosen: tuple[int, ...]) -> float:
-        return max(math.fsum(self.error(left, right) for left, right in pairwise(self._cuts(chosen))), self.within)
+        return self._between(chosen)[0]
+
+    def _terms(self, stretches: int) -> tuple[float, float, float, float, float]:
+        """What the weights of all sets of so many stretches have in common."""
+        beliefs = self.beliefs
+        odds = math.log(beliefs.none) if stretches == 1 else (stretches - 2) * math.log(beliefs.more)
+        freedom = beliefs.prior.freedom + self.number[-1] - stretches
+        widths, scale = stretches * math.log(beliefs.width), stretches / 2 * math.log(2 * math.pi)
+        found = self.alike[stretches] = odds, widths, scale, math.lgamma(freedom / 2), freedom / 2
+        return found
 
     def weight(self, chosen: tuple[int, ...]) -> float:
         """Logarithm of how likely these change points and these readings are together, up to what all sets have in common."""
-        beliefs, stretches = self.beliefs, len(chosen) + 1
-        odds = math.log(beliefs.none) if not chosen else (stretches - 2) * math.log(beliefs.more)
-        total, freedom = self.start + self._squares(chosen), beliefs.prior.freedom + self.number[-1] - stretches
-        return (
-            odds
-            + sum(self.distance[gap] for gap in chosen)
-            - stretches * math.log(beliefs.width)
-            + stretches / 2 * math.log(2 * math.pi)
-            - sum(math.log(self.number[right] - self.number[left]) for left, right in pairwise(self._cuts(chosen))) / 2
-            + math.lgamma(freedom / 2)
-            - freedom / 2 * math.log(total / 2)
-        )
+        stretches = len(chosen) + 1
+        odds, widths, scale, gamma, half = self.alike.get(stretches) or self._terms(stretches)
+        squares, logarithms = self._between(chosen)
+        distances = sum(map(self.distance.__getitem__, chosen))
+        return odds + distances - widths + scale - sum(logarithms) / 2 + gamma - half * math.log((self.start + squares) / 2)
 
     def levels(self, chosen: tuple[int, ...]) -> tuple[float, ...]:
         """Mean of each stretch."""

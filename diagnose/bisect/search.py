@@ -166,7 +166,7 @@ class State:
     @cached_property
     def flaky(self) -> dict[int, tuple[int, ...]]:
         """Captures that are left out: candidate → places in its list."""
-        return flaky(self.values, self.prior, self.numbers.flaky_error.value)
+        return flaky(self.values, self.usual, self.numbers.flaky_error.value)
 
     @cached_property
     def measured(self) -> tuple[Readings, ...]:
@@ -201,7 +201,7 @@ class State:
     @cached_property
     def doubtful(self) -> tuple[int, ...]:
         """Candidates whose captures contradict each other."""
-        return discordant(self.values, self.prior, self.numbers.flaky_error.value)
+        return discordant(self.values, self.flaky, self.usual, self.numbers.flaky_error.value)
 
     def strange(self) -> Iterator[int]:
         """Candidates whose single capture fits neither the measured candidate before nor the one after."""
