@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -111,6 +111,7 @@ def modelled_budget(case: Case, window: tuple[int, int]) -> dict[str, int]:
 
 
 @given(st.integers(min_value=0, max_value=10**9))
+@example(3247)
 def test_budget_stalls_bounds_and_split_equal_the_slow_model(seed: int) -> None:
     """Each case is measured once. Without a resolved wait producers are inferred, which the model does not."""
     case = make_case(seed)
@@ -155,7 +156,9 @@ def check_stalls(case: Case, window: tuple[int, int], row: dict[str, int], absen
         assert row["blocking_host_copy_ns"] == blocking["copy"]
     else:
         assert row["host_sync_ns"] <= expected.get("host_sync", 0)  # an inferred producer may explain some of it
-        assert row["blocking_lower_ns"] <= sum(blocking.values()) <= row["blocking_ns"] <= row["blocking_upper_ns"]
+        # an inferred producer may also take the place of one that blocked for longer: only the bounds hold the true figure (seed 3247)
+        for blocked in (sum(blocking.values()), row["blocking_ns"]):
+            assert row["blocking_lower_ns"] <= blocked <= row["blocking_upper_ns"]
 
 
 def check_synchronising_calls(case: Case, one: Swept, found: pl.DataFrame) -> None:
