@@ -440,7 +440,7 @@ def _measured(
         moe_layer=moe_layer(inside, classes),
         vision=vision_encoder(inside, classes, windows.height),
         listed=listed_per_step(times, used, transport, why),
-        leads=leads(inside, holds, exchanged.instances),
+        leads=leads(absent, work, inside, holds, exchanged.instances),
         others=", ".join(one.others) if one.others else None,
     )
     return measured, _graph_source(one, measured, classes, swept, losses(beside), traits) if replay else None

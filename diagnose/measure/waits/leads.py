@@ -8,6 +8,8 @@ regains:
     shift(k) = min(shift(k - 1) + gone(k), lead(k) + gained(k))
 
 `gone` is generous (whole gaps in which transport or the host held compute up), so the shift at a step's end is a ceiling, as the bound is.
+Other operations that compute waited for there (a copy to the host, the update's copies back) move as compute does, each by its own lead,
+and what waited for such an operation comes no earlier than its end.
 
 Without repeated work the same holds the other way round. The host need not launch it nor wait in it, so it gains all the time that it
 spends there, which may be more than the device does. What it gains more shortens the gaps in which it is late (a loader between two
@@ -23,7 +25,7 @@ from msgspec import Struct
 from diagnose.measure.host import POLL_REACH_NS, HostActivity
 from diagnose.measure.memory import Recompute
 from diagnose.measure.waits.hold_ups import GAP, HOST_WORK
-from diagnose.measure.waits.stalls import HOST_CAUSES, Stalls
+from diagnose.measure.waits.stalls import HANDOVER_NS, HOST_CAUSES, Stalls
 from diagnose.model.intervals import lasting, length_until, merge
 
 # This project's choice: a launching call this long may have waited for room in the queue, and then returns earlier where the device is.
@@ -50,9 +52,9 @@ class Leads(Struct, frozen=True, kw_only=True):
         return min(1.0, max(0, total - _saved(self.line, gone, self.holds, windows)) / total)
 
 
-def leads(inside: pl.DataFrame, holds: pl.DataFrame, exchanges: pl.DataFrame) -> Leads:
-    """`inside`, `holds`: as for `host_limited`; `exchanges`: their start, in order."""
-    line = _line(inside)
+def leads(found: Stalls, work: pl.DataFrame, inside: pl.DataFrame, holds: pl.DataFrame, exchanges: pl.DataFrame) -> Leads:
+    """`found`, `work`, `inside`, `holds`: as for `host_limited`; `exchanges`: their start, in order."""
+    line = _with_others(_line(inside), found, work)
     part = holds["end"].search_sorted(line["issued"], side="right").alias("part")
     stretch = exchanges["start"].search_sorted(line["start"], side="left").alias("stretch")
     least = line.with_columns(part, stretch).group_by("part", "stretch").agg(pl.col(*line.columns).get(pl.col("lead").arg_min()))
@@ -73,7 +75,7 @@ def host_limited(
     `work`: start, end, stream, role, call_start, issued, in order of start; `inside`: those in the windows; `holds`: what `holds_of` finds.
     """
     total = int(claimed.sum())
-    line = _line(inside)
+    line = _with_others(_line(inside), found, work)
     limited = 0 if line.is_empty() or not total else max(0, total - max(0, _saved(line, _gone(found, work), holds, windows)))
     share = limited / total if total else 0.0
     return windows.select("index", (claimed * share).floor().cast(pl.Int64).alias("transport_host_limited_ns"))
@@ -135,13 +137,35 @@ def _line(inside: pl.DataFrame, starved: pl.Series | None = None, awaited: pl.Se
     return own.select("start", "issued", pl.when(bound).then(0).otherwise(lead).alias("lead"))
 
 
+def _with_others(line: pl.DataFrame, found: Stalls, work: pl.DataFrame) -> pl.DataFrame:
+    """`line` with what blocked compute besides transport, on any stream, by its end: what waited for it comes no earlier than that."""
+    producers = found.pieces["producer"].drop_nulls().unique()
+    others = work.select("op", "start", "end", "role", "issued").select(pl.all().gather(producers))
+    others = others.filter((pl.col("role") != "transport") & pl.col("issued").is_not_null())
+    lead = (pl.col("start") - pl.col("issued")).clip(0, None)
+    return pl.concat([line, others.select(pl.col("end").alias("start"), "issued", lead.alias("lead"))]).sort("start", "issued")
+
+
 def _gone(found: Stalls, work: pl.DataFrame) -> pl.DataFrame:
-    """What would be gone without transport, at most: disjoint pieces (start, end) by start."""
-    transport = (work["role"].gather(found.pieces["producer"]) == "transport").fill_null(value=False)
-    held = transport.alias("held") | found.pieces["cause"].is_in(list(HOST_CAUSES))
-    pieces = found.pieces.select(GAP.alias("gap"), "start", "end")
-    gaps = pieces["gap"].filter(found.pieces.select(held).to_series()).unique()
-    return pieces.filter(pl.col("gap").is_in(gaps.implode())).select("start", "end").sort("start")
+    """What would be gone without transport, at most: disjoint pieces (start, end) by start.
+
+    An operation that began when compute, or another one that is no transport either, handed over to it goes on doing so: its time stays.
+    """
+    of_producer = work.select("role", pl.col("start").alias("began"), "issued").select(pl.all().gather(found.pieces["producer"]))
+    pieces = found.pieces.select(GAP.alias("gap"), "start", "end", "cause").hstack(of_producer).sort("start", "end")
+    held = (pl.col("role") == "transport").fill_null(value=False) | pl.col("cause").is_in(list(HOST_CAUSES))
+    gaps = pieces["gap"].filter(pieces.select(held).to_series()).unique()
+    opened, before = pl.col("start").min().over("gap"), pl.col("end").shift(1).over("gap")
+    behind = pieces.with_columns(opened.alias("opened")).filter(pl.col("cause") == "blocking").with_columns(before.alias("before"))
+    handed = (
+        pl.when(pl.col("before").is_null())
+        .then(pl.col("issued") < pl.col("opened"))
+        .otherwise(pl.col("role").shift(1).over("gap") != "transport")
+    )
+    at_once = (pl.col("began") - pl.coalesce("before", "opened")).is_between(0, HANDOVER_NS)
+    stays = behind.filter(handed & at_once & (pl.col("role") != "transport"))
+    moved = pieces.filter(pl.col("gap").is_in(gaps.implode())).join(stays, on=["gap", "start", "end"], how="anti")
+    return moved.select("start", "end").sort("start")
 
 
 def holds_of(work: pl.DataFrame, host: HostActivity) -> pl.DataFrame:

@@ -90,6 +90,14 @@ def test_a_host_that_waits_for_the_exchange_leads_by_what_it_gains_itself() -> N
     assert host <= 0.05 * blocked  # the few ns between a call's return and the next launch
 
 
+def test_copies_that_follow_each_other_take_as_long_without_the_exchange() -> None:
+    """After three exchanges the host waits for four copies of 100 ns. It is back as much earlier as the first of them is."""
+    copies = [run("memcpy", 340 + 100 * one, 440 + 100 * one, 264 + 3 * one, stream=30, copy_kind="d2h", pinned=True) for one in range(4)]
+    items = [*exchanges(40), record(262, 7, sync=90), await_event(263, 30, sync=90), *copies, call("cudaStreamSynchronize", 277, 740)]
+    blocked, host = limited(scene([*items, run("gemm", 760, 800, 759)]))
+    assert (blocked, host) == (3 * 39, pytest.approx(2 * 39, abs=1))
+
+
 def silences(*delays: int) -> Scene:
     """A product that waits for an exchange of 200 us, and a host without a call from their launch until so many us after it."""
     items: list[Item] = []
