@@ -29,7 +29,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from diagnose.measure.buckets.line import Line, Sign, chosen, decisions, is_sign, nothing
-from diagnose.model.vocabulary import VISION_ENCODER
+from diagnose.model.vocabulary import LOSS, VISION_ENCODER
 
 MIN_KINDS = 2  # of kernels that speak for a tower, in one stretch
 MIN_KERNELS = 3  # that speak for a tower, in one stretch: a layer has two norms and an activation
@@ -111,17 +111,19 @@ def outside_ranges(line: Line) -> pl.DataFrame:
     unknown = ~line.ops["launched"].gather(known["row"])
     rows = known.with_columns(pl.lit(value=False).alias("tower"), pl.col("ranged") | unknown)
     layers = _layers(rows)
+    losses = (facts["bucket"] == LOSS).gather(rows["case"]).cast(pl.UInt32).cum_sum().gather(layers["from"])
     again = rows["goes_back"].gather(layers["from"])  # a decoder's whole layers that a checkpoint runs without ranges, and once more with
     outside = pl.col("ahead") & ~pl.col("ranged")
-    turns = layers.with_columns(
-        again.alias("again"),
-        outside.alias("outside"),
-        (outside != outside.shift(1).over("lane")).fill_null(value=True).cum_sum().alias("run"),
+    turns = layers.with_columns(again.alias("again"), outside.alias("outside"), losses.alias("losses")).with_columns(
+        pl.any_horizontal((pl.col(one) != pl.col(one).shift(1).over("lane")).fill_null(value=True) for one in ("outside", "losses"))
+        .cum_sum()
+        .alias("run")
     )
     runs = turns.group_by("run", maintain_order=True).agg(
-        pl.col("lane", "outside", "from", "again").first(), pl.col("ahead").first(), pl.col("to").last(), pl.len().alias("n")
+        pl.col("lane", "outside", "from", "again", "losses", "ahead").first(), pl.col("to").last(), pl.len().alias("n")
     )
     followed = (pl.col("ahead") & ~pl.col("outside") & ~pl.col("again")).shift(-1).over("lane").fill_null(value=False)
+    followed &= (pl.col("losses") == pl.col("losses").shift(-1).over("lane")).fill_null(value=False)  # else a whole pass: an evaluation's
     towers = runs.filter(pl.col("outside") & followed & (pl.col("n") >= MIN_LAYERS))
     depths = towers["n"].slice(1)  # a capture may begin within the first
     if not depths.is_empty() and (depths % depths.min() != 0).any():  # one tower runs its layers once, or image by image

@@ -89,7 +89,8 @@ def _holds(members: Sequence[Member], buckets: Buckets) -> str:
 SLOWER = 1.03  # kernels of like shape take this much longer on a slow GPU …
 AGREE = 0.8  # … in this share of their work
 SLOWER_STAGE = 1.06  # likewise of all GPUs of a stage: other stages' kernels of one shape need not do quite the same …
-SHARED = 0.5  # … of kernels that make up this share of its work
+SHARED = 0.5  # … of kernels that make up this share of its work …
+SAME = 1.1  # … and of which the shortest and the middle launches are longer by factors that differ by less than this
 
 
 class Slowness(Struct, frozen=True, kw_only=True):
@@ -108,7 +109,8 @@ def slow_devices(
 ) -> Mapping[int, Slowness]:
     """By a member's place, the devices on which kernels of like shape take longer than on the others of their group.
 
-    All of a pipeline's stage may be slow: then kernels that its stages have in common take longer than on the others.
+    All of a pipeline's stage may be slow: then kernels that its stages have in common take longer than on the others, all launches of one
+    by the same factor. A persistent kernel has one grid for every product: where a stage has others (a vision encoder's), factors differ.
     """
     uneven = [bucket for bucket, spec in buckets.items() if spec.data_dependent]
     pools: dict[str, list[Member]] = defaultdict(list)
@@ -119,18 +121,21 @@ def slow_devices(
     found = {place: slow for pool in pools.values() for place, (slow, _) in _slower(pool, shapes).items()}
     if stages is None:
         return found
-    across = {place: slow for place, (slow, shared) in _slower(members, shapes).items() if slow.ratio >= SLOWER_STAGE and shared >= SHARED}
+    across = {
+        place: slow for place, (slow, shared) in _slower(members, shapes, SAME).items() if slow.ratio >= SLOWER_STAGE and shared >= SHARED
+    }
     for pool in pools.values():
         if all(member.place in across for member in pool):
             found |= {member.place: across[member.place] for member in pool}
     return found
 
 
-def _slower(pool: Sequence[Member], shapes: pl.DataFrame) -> dict[int, tuple[Slowness, float]]:
+def _slower(pool: Sequence[Member], shapes: pl.DataFrame, same: float | None = None) -> dict[int, tuple[Slowness, float]]:
     """Those of the pool that are slower than its median device, with the share of their work that others do too.
 
     `shapes`: member (its place), name, launch, bucket, median_ns, short_ns, work_ns. Slower is a device on which most of the common work
-    takes longer, the shortest launches of a kernel too: one that keeps its grid whatever it is given may hold other products there.
+    takes longer, the shortest launches of a kernel too: one that keeps its grid whatever it is given may hold other products there. With
+    `same`, a kernel whose shortest and middle launches differ so much in how much longer they take is left out: it does hold others.
     """
     if len(pool) < 2:
         return {}
@@ -141,13 +146,12 @@ def _slower(pool: Sequence[Member], shapes: pl.DataFrame) -> dict[int, tuple[Slo
         .filter((pl.col("devices") > 1) & (pl.col("usual_median_ns") > 0) & (pl.col("usual_short_ns") > 0))
     )
     ratio, work = pl.col("ratio"), pl.col("work_ns")
+    ratios = [pl.col(name) / pl.col(f"usual_{name}") for name in ("median_ns", "short_ns")]
+    least, most = pl.min_horizontal(ratios), pl.max_horizontal(ratios)
     told = (
         own.join(usual, on=["name", "launch", "bucket"])
-        .select(
-            "member",
-            pl.min_horizontal(pl.col(name) / pl.col(f"usual_{name}") for name in ("median_ns", "short_ns")).alias("ratio"),
-            "work_ns",
-        )
+        .filter(pl.lit(value=True) if same is None else most < same * least)
+        .select("member", least.alias("ratio"), "work_ns")
         .sort("member", "ratio", "work_ns")
         .group_by("member", maintain_order=True)
         .agg(

@@ -655,6 +655,14 @@ def test_a_tower_outside_the_ranges_has_the_same_layers_each_time(taxonomy: Taxo
     assert [part == {"vision_encoder"} for part in found[::3]] == [is_tower] * len(depths)
 
 
+def test_passes_outside_the_ranges_that_end_in_a_loss_are_an_evaluation_s(taxonomy: Taxonomy):
+    layer = [NORM, GEMM, FLASH, GEMM, NORM, SWIGLU]
+    trained = [(layer * 3, True), (CROSS_ENTROPY[:3], False), (LAYER_BACK * 3, False)]
+    evaluated = [(layer * 3, False), (CROSS_ENTROPY[:3], False)] * 2
+    for parts in ([*trained, *evaluated, *trained], [*evaluated, *trained] * 2):
+        assert not [part for part in beside_ranges(taxonomy, parts) if "vision_encoder" in part]
+
+
 # -------------------- which ranges enclose a launch, what backward nodes inherit
 
 

@@ -1,5 +1,6 @@
 """Transfer, wait, and who is to blame for it."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from types import SimpleNamespace
@@ -837,6 +838,16 @@ def test_a_stage_all_of_whose_devices_are_slow_is_named_and_one_with_more_layers
         [(2, (3,), "slow_gpu", 12_000_000)] if alike else []  # 12 ms longer than 30, whatever the other stage waits
     )
     assert judged(did) == (), "which ranks are a stage is not known"
+
+
+def test_a_stage_whose_persistent_kernels_hold_other_products_is_not_slow() -> None:
+    """The first stage's encoder runs small products by the layers' kernel, which has one grid: its shortest launches are much shorter."""
+    products = [[("gemm", "dense_gemm", 300, 120)], [("gemm", "dense_gemm", 700, 210)]]
+    did = [
+        dataclasses.replace(one, shapes=products[one.rank // 2])
+        for one in in_stages({2, 3}, 22_000_000, (30_000_000, 42_000_000), slow=False)
+    ]
+    assert judged(did, replace(TWO_STAGES, of={rank: rank // 2 for rank in range(4)})) == ()
 
 
 def test_the_lateness_goes_round() -> None:
