@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from typing import Literal
 
 import polars as pl
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from diagnose.knowledge.data import WrongDataError, checked, contents
 
@@ -33,12 +33,23 @@ class Calls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keys: dict[str, str] = {}
     own: dict[str, tuple[str, ...]] = {}
     sections: dict[str, str] = {}
+    lacks: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
 
     def name(self, key: str) -> str | None:
         """The program's own key; None where it has none."""
+        if key in self.lacks:
+            return None
         section, _, last = key.rpartition(".")
         group = next((group for group, names in self.own.items() if key in names), self.sections.get(section))
         return self.keys.get(key) or (None if group is None else f"{group}.{last}")
+
+    def under(self, root: str) -> Calls:
+        """The same for a file whose keys lie below another name than `of`."""
+        keys, sections = ({key: name.replace(self.of, root) for key, name in named.items()} for named in (self.keys, self.sections))
+        return structs.replace(
+            self, of=root, keys=keys, own={key.replace(self.of, root): own for key, own in self.own.items()}, sections=sections
+        )
 
 
 class JobFormat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,7 +80,8 @@ class JobFormat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def calls_in(self, held: Collection[str]) -> Calls | None:
         """How the program calls keys whose own ones the file holds; None for one that takes those of the framework."""
-        return next((one for one in self.calls if any(other.startswith(one.of) for other in held)), None)
+        roots = ((one, root) for one in self.calls for root in (one.of, *one.also))
+        return next((one.under(root) for one, root in roots if any(other.startswith(root) for other in held)), None)
 
 
 class ForeignJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -78,7 +78,7 @@ def plan(spec: FixSpec, context: Context, framework: str) -> Plan:
         if isinstance(made, Edit):
             edits.append(made)
         else:
-            left.append(LeftToYou(fix=spec.id, framework=change.framework, key=change.key, to=change.to, why=made))
+            left.append(LeftToYou(fix=spec.id, framework=change.framework, key=held.key, to=change.to, why=made))
     return Plan(edits=tuple(edits), left=tuple(left))
 
 

@@ -209,11 +209,6 @@ def test_a_program_that_hands_settings_to_megatron_is_told_them_in_its_own_keys(
     assert _told(text, "run.sh", fix)[1] == told
 
 
-def test_a_program_whose_own_keys_are_not_known_is_told_the_one_that_its_file_has() -> None:
-    done = patched("actor:\n  megatron: {ddp: {overlap_grad_reduce: false}}\n", "COM-10", source="areal.yaml", finding="x")
-    assert (done.report.own_overrides, "actor.megatron.ddp.overlap_grad_reduce=true" in done.report.bridge_overrides) == ((), True)
-
-
 def test_the_whole_configuration_of_verls_older_supervised_trainer_is_read() -> None:
     """hkust-nlp/simpleRL-reason verl/trainer/config/sft_trainer.yaml."""
     job = parse_job(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from diagnose.job.command_line import Command, parsed_command
+from diagnose.job.formats import rl_programs
 from diagnose.job.formats.reader import Reader, interpolated, world_size
 from diagnose.job.model import Leaf, Parsed
 from diagnose.job.shell import Token
@@ -50,6 +51,11 @@ _KEYS: Mapping[str, str] = {
     "actor_train.training_args.gradient_accumulation_steps": "gradient_accumulation_steps",
     "trainer.micro_train_batch_size_per_gpu": "train.micro_batch_size",
     "trainer.policy.model.path": "model_name",
+    "actor.megatron.virtual_pipeline_parallel_size": "model.virtual_pipeline_model_parallel_size",
+    "actor.megatron.fp8_config.mode": "model.fp8",  # areal/api/cli_args.py (FP8EngineConfig)
+    "actor.megatron.fp8_config.recipe": "model.fp8_recipe",
+    "actor.megatron.fp8_config.param": "mixed_precision.fp8_param",
+    "actor.path": "model_name",
     "policy.model_name": "model_name",
     "policy.train_global_batch_size": "train.global_batch_size",
     "policy.train_micro_batch_size": "train.micro_batch_size",
@@ -58,11 +64,7 @@ _KEYS: Mapping[str, str] = {
     "policy.megatron_cfg.fp8_cfg.fp8_recipe": "model.fp8_recipe",
     "policy.megatron_cfg.fp8_cfg.fp8_param": "mixed_precision.fp8_param",
 }
-_SKYRL = (
-    ("trainer.placement.policy_num_nodes", "trainer.placement.policy_num_gpus_per_node"),
-    ("placement.num_nodes", "placement.num_gpus_per_node"),
-)
-_RANKS = (("trainer.nnodes", "trainer.n_gpus_per_node"), ("cluster.num_nodes", "cluster.gpus_per_node"), *_SKYRL)
+_RANKS = (("trainer.nnodes", "trainer.n_gpus_per_node"), ("cluster.num_nodes", "cluster.gpus_per_node"), *rl_programs.RANKS)
 _KNOWN = re.compile(
     r"actor_rollout_ref\.|policy\.|trainer\.(nnodes|n_gpus_per_node|placement\.policy_num_\w+)|(trainer\.policy\.)?megatron_config\.|cluster\.(num_nodes|gpus_per_node)|engine\.\w+_parallel_size|grpo\.|distillation\."
 )
@@ -73,7 +75,9 @@ _NEMO_RL = "policy.megatron_cfg."
 _FP8 = "policy.megatron_cfg.fp8_cfg."
 _CHECKPOINTING = f"{_NEMO_RL}activation_checkpointing"
 _SWITCHES = frozenset({f"{_NEMO_RL}enabled", _CHECKPOINTING, f"{_FP8}enabled"})  # what others hang on
-_SECTIONS = frozenset({"policy", "grpo", "actor_rollout_ref", "dpo", "sft", "distillation", "cluster", "actor_train", "actor"})
+_SECTIONS = frozenset(
+    {"policy", "grpo", "actor_rollout_ref", "dpo", "sft", "distillation", "cluster", "actor_train", "sft_train", "student", "actor"}
+)
 _MAPPED = re.compile(r"list\(range\(\s*(\d{1,6})\s*,\s*(\d{1,6})\s*\)\)")  # ROLL: the devices of a role
 _LETTERS = {"d": "data_parallel_size", "t": "tensor_model_parallel_size", "p": "pipeline_model_parallel_size", "c": "context_parallel_size"}
 _BACKEND = re.compile(
@@ -192,7 +196,7 @@ def _whole_key(token: Token) -> bool:
 
 
 def _ours(leaf: Leaf) -> bool:
-    return any(leaf.shown.startswith(group) for group in _GROUPS if group != "engine.")
+    return any(rl_programs.canonical(leaf.shown).startswith(group) for group in _GROUPS if group != "engine.")
 
 
 def shares_nodes(by_key: Mapping[str, Leaf]) -> bool:
@@ -204,27 +208,33 @@ def shares_nodes(by_key: Mapping[str, Leaf]) -> bool:
 def _translated(leaves: Sequence[Leaf]) -> Iterable[Leaf]:
     """The values under the keys of Megatron-Bridge; what belongs to other parts of the framework counts as known."""
     by_key = {leaf.shown: leaf for leaf in leaves}
-    yield from (_renamed(leaf, by_key) for leaf in leaves)
+    own = {**_KEYS, **rl_programs.supervised(by_key)}
+    yield from (_renamed(leaf, by_key, own) for leaf in leaves)
     recompute = by_key.get(_CHECKPOINTING)
     told = recompute is not None and recompute.value and f"{_NEMO_RL}recompute_granularity" in by_key
     if recompute is not None and isinstance(recompute.value, bool) and not told:
         yield replace(recompute, key="model.recompute_granularity", value="full" if recompute.value else "none", forced=False)
+    yield from rl_programs.set_by_program(by_key)
+    yield from rl_programs.nodes(by_key)
     yield from _spread(by_key)
     for nodes, each in () if shares_nodes(by_key) or "actor.backend" in by_key else _RANKS:
         sizes = [replace(by_key[key], forced=False) for key in (nodes, each) if key in by_key]
         yield from world_size(sizes, f"{nodes} × {each}")
 
 
-def _renamed(leaf: Leaf, by_key: Mapping[str, Leaf]) -> Leaf:
+def _renamed(leaf: Leaf, by_key: Mapping[str, Leaf], own: Mapping[str, str]) -> Leaf:
     """A value under the key of Megatron-Bridge; one that does nothing beside the others keeps its own, as known."""
-    group = next((one for one in _GROUPS if leaf.shown.startswith(one)), None)
+    shown = rl_programs.canonical(leaf.shown)
+    group = next((one for one in _GROUPS if shown.startswith(one)), None)
     known = leaf.known or group is None or leaf.shown in _SWITCHES
     off = _switched_off(leaf.shown, by_key)
     if off or (isinstance(leaf.value, str) and leaf.value.startswith("${")):  # an interpolation of another key
         return replace(leaf, key=leaf.shown, forced=False, known=True)
-    key, value = _KEYS.get(leaf.shown) or (_GROUPS[group] + leaf.shown.removeprefix(group) if group else leaf.shown), leaf.value
+    key, value = own.get(shown) or (_GROUPS[group] + shown.removeprefix(group) if group else leaf.shown), leaf.value
     if leaf.shown.startswith(f"{_NEMO_RL}recompute_") and _CHECKPOINTING in by_key and by_key[_CHECKPOINTING].value is False:
         value = None  # not looked at, nemo_rl/models/megatron/setup.py
+    if rl_programs.unread(leaf.shown, by_key) or (leaf.shown.endswith(".virtual_pipeline_parallel_size") and value == 1):
+        value = None  # of one virtual stage AReaL says nothing
     if leaf.shown.endswith(".moe_enable_deepep"):  # the older switch: on it names the backend, off it says nothing
         key, value = "model.moe_flex_dispatcher_backend", "deepep" if value is True else None
     if leaf.shown == "policy.precision":  # nemo_rl/models/megatron/setup.py
@@ -239,11 +249,17 @@ def _switched_off(shown: str, by_key: Mapping[str, Leaf]) -> bool:
     return without or (fp8 is not None and fp8.value is not True and shown.startswith(_FP8))
 
 
+def mapped(devices: object) -> int | None:
+    """How many devices a mapping of ROLL names; None where it does not tell."""
+    found = _MAPPED.fullmatch(str(devices))
+    return None if found is None else int(found[2]) - int(found[1])
+
+
 def _spread(by_key: Mapping[str, Leaf]) -> Iterable[Leaf]:
     """What ROLL and AReaL say of the devices that the actor trains on; those of other roles are others, or the same again."""
-    devices = by_key.get("actor_train.device_mapping")
-    if devices is not None and (found := _MAPPED.fullmatch(str(devices.value))):
-        yield replace(devices, key="world_size", value=int(found[2]) - int(found[1]), forced=False)
+    devices = next((leaf for key, leaf in by_key.items() if rl_programs.canonical(key) == "actor_train.device_mapping"), None)
+    if devices is not None and (count := mapped(devices.value)) is not None:
+        yield replace(devices, key="world_size", value=count, forced=False)
     backend = by_key.get("actor.backend")
     if backend is None or not (spread := _BACKEND.fullmatch(str(backend.value))):
         return
@@ -258,4 +274,9 @@ def _spread(by_key: Mapping[str, Leaf]) -> Iterable[Leaf]:
             yield replace(backend, key=name, value=experts[letter], forced=False)
 
 
-READER = Reader(name=NAME, read=lambda text: read(text, NAME, _translated))
+def started(text: JobText) -> bool:
+    """Whether a script starts SkyRL's supervised trainer."""
+    return text.command is not None and rl_programs.SUPERVISED.search(text.command.program) is not None
+
+
+READER = Reader(name=NAME, read=lambda text: read(text, NAME, _translated, of_program=started(text)))
