@@ -216,7 +216,8 @@ def _first_calls(trace: Trace, work: pl.DataFrame, calls: pl.DataFrame, rules: H
     """Calls that took long where they were made first, and calls that load code or create a context.
 
     A launch counts where hardly any launch of its kernel takes long (variants of a kernel share its name) and fewer operations than a queue
-    holds were waiting; copies and synchronising calls wait for data and work, and are no first use.
+    holds were waiting, another call where hardly any of its name does; copies and synchronising calls wait for data and work, and are no
+    first use.
     """
     limits = rules.start_up
     named = trace.names.select(
@@ -225,12 +226,7 @@ def _first_calls(trace: Trace, work: pl.DataFrame, calls: pl.DataFrame, rules: H
         pl.col("text").str.contains(rules.call_pattern("first_use")).alias("once"),
         pl.col("text").str.contains(rules.call_pattern("synchronise")).alias("waits"),
     )
-    long = (
-        calls.with_columns((pl.col("start") == pl.col("start").min().over("name_id")).alias("first"))
-        .filter(lasting >= limits.long_call_ns)
-        .join(named, on="name_id", how="left")
-        .filter(~pl.col("waits"))
-    )
+    long = calls.filter(lasting >= limits.long_call_ns).join(named, on="name_id", how="left").filter(~pl.col("waits"))
     loading = calls.join(named.filter(pl.col("once")), on="name_id", how="inner").select("start", "end", "name")
     if long.is_empty():
         return loading.cast(_COSTS)  # type: ignore[arg-type]
@@ -245,12 +241,25 @@ def _first_calls(trace: Trace, work: pl.DataFrame, calls: pl.DataFrame, rules: H
         .group_by(pl.col("call_start").alias("start"))
         .agg((pl.col("role") == "copy").any().alias("copies"), pl.col("kernel", "launches", "slow").first())
     )
-    issued, begun = launches["issued"].sort(), launches["start"].sort()
-    found = long.join(launched, on="start", how="left").with_columns(
-        (issued.search_sorted(long["start"]).cast(pl.Int64) - begun.search_sorted(long["start"]).cast(pl.Int64)).alias("queued")
+    alike = calls.join(long, on="name_id", how="semi").group_by("name_id")
+    of_name = alike.agg(
+        pl.col("start").min().alias("first"), pl.len().alias("calls"), (lasting >= limits.long_call_ns).sum().alias("slow_calls")
     )
-    rare = (pl.col("slow") <= limits.slow_launches) & ((pl.col("slow") * 10 <= pl.col("launches")) | (pl.col("slow") == 1))
-    once = pl.when(pl.col("copies").is_null()).then(pl.col("first")).otherwise(~pl.col("copies") & rare & (pl.col("queued") < limits.queue))
+    issued, begun = launches["issued"].sort(), launches["start"].sort()
+    found = (
+        long.join(launched, on="start", how="left")
+        .join(of_name, on="name_id", how="left")
+        .with_columns(
+            (issued.search_sorted(long["start"]).cast(pl.Int64) - begun.search_sorted(long["start"]).cast(pl.Int64)).alias("queued")
+        )
+    )
+
+    def rare(slow: str, all_of_it: str) -> pl.Expr:
+        return (pl.col(slow) <= limits.slow_launches) & ((pl.col(slow) * 10 <= pl.col(all_of_it)) | (pl.col(slow) == 1))
+
+    launching = ~pl.col("copies") & rare("slow", "launches") & (pl.col("queued") < limits.queue)
+    plain = (pl.col("start") == pl.col("first")) & rare("slow_calls", "calls")
+    once = pl.when(pl.col("copies").is_null()).then(plain).otherwise(launching)
     bare = pl.col("kernel").str.replace("^void ", "").str.replace(r"[<(].*$", "")  # without template arguments and parameters
     kernel = pl.when(bare.str.len_chars() > 0).then(bare).otherwise("kernel")
     shown = pl.when(pl.col("kernel").is_not_null()).then(pl.format("{} of {}", "name", kernel)).otherwise("name")

@@ -115,6 +115,7 @@ NO_COST = {
     "a kernel of which every second launch is slow": [*loop(0, 3, "norm"), *(first_launch(place * 20 * MS, 10) for place in range(1, 4))],
     "a launch behind a full queue": [*[run("gemm", 1000 * MS + place, 1000 * MS + place + 1, place) for place in range(400)],
                                      run("norm", 1001 * MS, 1002 * MS, 500, until=990 * MS)],
+    "an allocator's calls that are slow each time": [*loop(0, 20), *(call("cudaMalloc", at * MS, (at + 3) * MS) for at in range(21, 42, 5)), *loop(50 * MS)],
     "a synchronising call": [*loop(10 * MS), call("cudaDeviceSynchronize", 31 * MS, 90 * MS), *loop(91 * MS)],
     "a copy": [*loop(10 * MS), run("memcpy", 31 * MS, 90 * MS, 31 * MS, until=90 * MS, copy_kind="h2d", name="cudaMemcpyAsync")],
     "a short first launch": [*loop(10 * MS), first_launch(31 * MS, 1)],
