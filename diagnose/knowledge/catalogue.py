@@ -58,10 +58,11 @@ class CauseSpec(Strict, frozen=True, kw_only=True):
     """How the verdict begins where the finding is the cause of what the target wall loses: `of` is that wall (default: the rule's own).
 
     `headline`: the cause in a word or two, for the verdict's heading; without one the heading is the wall. `outranks`: a failure that
-    comes before every wall, however much it costs.
+    comes before every wall, however much it costs. `when`: it is a cause only where this holds.
     """
 
     say: str
+    when: Condition | None = None
     headline: str | None = None
     of: Wall | None = None
     outranks: bool = False

@@ -313,6 +313,7 @@ def _facts(
     }
     if logged is not None:
         values |= _memory_of_log(logged, values)
+    values["profiler_starved_ns"] = _profilers(values, min(shown.mean_step_ns, shown.median_step_ns))
     rulebook = knowledge.rulebook
     key, platform = _platform(shown, rulebook)
     values["platform"] = key
@@ -343,6 +344,14 @@ def _slowdown(shown: DeviceMeasure, unprofiled_step_ns: float | None) -> dict[st
     if unprofiled_step_ns is None or shown.steps.anchor == "capture":
         return {"unprofiled_step_ns": unprofiled_step_ns, "profiler_slowdown": None}
     return {"unprofiled_step_ns": unprofiled_step_ns, "profiler_slowdown": shown.mean_step_ns / unprofiled_step_ns - 1}
+
+
+def _profilers(values: Mapping[str, FactValue], step_ns: int) -> int | None:
+    """Of what a step loses to the CPU (ns), what is most likely the profiler's: `step_ns` is so much longer than in the log."""
+    unprofiled, starved, freeing = (values.get(name) for name in ("unprofiled_step_ns", "launch_starved_ns", "allocator_ns"))
+    if values.get("profiler_slowdown") is None or not isinstance(unprofiled, int | float) or not isinstance(starved, int):
+        return None
+    return max(0, min(round(step_ns - unprofiled), starved - (freeing if isinstance(freeing, int) else 0)))
 
 
 _LEVELS = ("peak_allocated_bytes", "peak_reserved_bytes")

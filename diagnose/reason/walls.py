@@ -236,7 +236,8 @@ def _apart(walls: Sequence[WallBound], context: Context, typical_step_ns: int | 
 
 def cause_of(rule: Rule, context: Context) -> CauseSpec | None:
     """How the verdict begins where the rule's finding is the cause: also, or instead, as what makes one rank late."""
-    return rule.late if rule.late is not None and context.holds(rule.late.when) else rule.cause
+    found = rule.late if rule.late is not None and context.holds(rule.late.when) else rule.cause
+    return found if found is None or found.when is None or context.holds(found.when) else None
 
 
 def _cause(named: _Named, findings: Sequence[Finding], context: Context) -> Cause | None:

@@ -60,6 +60,32 @@ def test_bounds_and_their_parts() -> None:
         assert sum(value or 0 for value in bound.parts.values()) == bound.bound_ns
 
 
+def test_what_the_profiler_takes_is_no_cpu_overhead_of_the_run() -> None:
+    """Half of a step is waiting for a CPU that records stacks; by the trainer's log a step takes no more than compute does."""
+    given: dict[str, FactValue] = {
+        "compute_busy_ns": 45_000_000, "compute_busy_share": 0.45, "launch_starved_ns": 52_000_000, "launch_starved_share": 0.52,
+        "host_work_ns": 51_500_000, "host_sync_ns": 500_000, "allocator_ns": 0, "python_stacks": True, "profiler_starved_ns": 50_000_000,
+        "unprofiled_step_ns": 50_000_000, "profiler_slowdown": 1.0,
+    }  # fmt: skip
+    found, said = explained(**given)
+    host = walls(**given)["host_overhead"]
+    assert (host.bound_ns, host.parts["profiler"], said.target_wall) == (2_000_000, -50_000_000, "compute")
+    assert "50.0 ms more of waiting for the CPU are most likely the profiler's" in said.sentence
+    assert "host-launch-starved" not in {one.id for one in found}
+    within = {**given, "profiler_slowdown": 0.04}
+    assert walls(**within)["host_overhead"].bound_ns == 52_000_000, "two captures differ by as much"
+
+
+@for_each("busy, cause", (20_000_000, "compute-ungrouped-experts"), (9_000_000, None))
+def test_experts_one_by_one_are_the_cause_where_their_products_take_most_of_that_time(busy: int, cause: str | None) -> None:
+    found, said = explained(
+        expert_gemm_grouped_share=0.0, expert_gemm_kernels_per_step=500, expert_gemm_median_ns=30_000, expert_gemm_busy_ns=busy,
+        experts_one_by_one_ns=24_000_000, framework_seen="none",
+    )  # fmt: skip
+    assert "compute-ungrouped-experts" in {one.id for one in found}
+    assert (said.target_wall, said.cause and said.cause.finding) == ("compute", cause)
+
+
 @for_each("step", 0, None)
 def test_of_a_step_of_no_known_length_there_are_no_shares(step: int | None) -> None:
     assert {bound.share for bound in walls(step_ns=step, transport_blocking_ns=3_700_000).values()} == {None}
@@ -67,7 +93,7 @@ def test_of_a_step_of_no_known_length_there_are_no_shares(step: int | None) -> N
 
 def test_parts_may_leave_a_rest_and_missing_or_inferred_facts_weaken_a_bound() -> None:
     found = walls(launch_starved_ns=2_100_000)
-    assert found["host_overhead"].parts == {"host_work": 1_500_000, "host_sync": 500_000, "handover": 0, "rest": 100_000}
+    assert found["host_overhead"].parts == {"host_work": 1_500_000, "host_sync": 500_000, "handover": 0, "profiler": 0, "rest": 100_000}
     memory = walls(recompute_ns=None, host_copy_blocking_ns=7_000_000)["memory"]
     assert (memory.bound_ns, memory.share) == (None, None)
     assert memory.parts == {"recompute": None, "blocking_copies": 7_000_000, "handover": 0, "allocator": 0, "restart": 0, "host_ahead": 0}
