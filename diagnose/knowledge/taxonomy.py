@@ -266,6 +266,11 @@ class Taxonomy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
         return known
 
     @cached_property
+    def decided(self) -> dict[tuple[str | None, str], int]:
+        """The index of the family of each (name, kind of operation) that was asked for; diagnose/measure/buckets/classify.py fills it."""
+        return {}
+
+    @cached_property
     def _lines(self) -> dict[tuple[tuple[str, ...], ...], Lines]:
         return {}
 

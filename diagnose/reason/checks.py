@@ -242,14 +242,13 @@ def _of_fixes(context: Context, stated: Context, told: Sequence[Sequence[str]]) 
     """
     reader, certain = FixReader(context=context), FixReader(context=stated)
     seen: set[str] = set()
-    for spec in context.rulebook.fixes.values():
-        if spec.already_on is None:
+    switches = [(spec, spec.already_on) for spec in context.rulebook.fixes.values() if spec.already_on is not None]
+    for (spec, on), held in zip(switches, context.holds_all([on for _, on in switches]), strict=True):
+        if not held:
             continue
         verdicts = reader.decide(spec)
-        if not verdicts.already_on:
-            continue
         sure = {item.condition for item in certain.decide(spec).failed}
-        own = set(context.rulebook.expression(spec.already_on).names)
+        own = set(context.rulebook.expression(on).names)
         asked = spec.conflicts if _is_switch(spec, own) else ()
         for item in (one for one in verdicts.failed if one in asked or one.outcome is not None):
             names = set(context.rulebook.expression(item.condition).names)

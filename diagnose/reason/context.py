@@ -35,9 +35,16 @@ class Context(Struct, frozen=True, kw_only=True, dict=True):
         return self.holds_all([text])[0]
 
     def holds_all(self, texts: list[str]) -> list[bool | None]:
-        """The same for many conditions in one pass."""
-        values = conditions.evaluate([self.rulebook.expression(text) for text in texts], self.frame)
-        return [None if value is None else bool(value) for value in values]
+        """The same for many conditions in one pass; what was asked before is known."""
+        known = self._held
+        new = list(dict.fromkeys(text for text in texts if text not in known))
+        values = conditions.evaluate([self.rulebook.expression(text) for text in new], self.frame)
+        known.update(zip(new, (None if value is None else bool(value) for value in values), strict=True))
+        return [known[text] for text in texts]
+
+    @cached_property
+    def _held(self) -> dict[str, bool | None]:
+        return {}
 
     def numbers(self, texts: list[str]) -> list[float | None]:
         """The values of many number expressions of the rulebook; None where something is unknown."""

@@ -9,7 +9,7 @@ which settings would decide. A platform or a backend that the trace shows decide
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct, structs
 
@@ -80,6 +80,13 @@ class Verdicts(Struct, frozen=True, kw_only=True):
 _ELSEWHERE: Mapping[str, bool | None] = {"met": True, "unmet": False, "open": None}
 
 
+def _asked_for(spec: FixSpec) -> Iterator[str]:
+    """Every condition of a fix: of its state, its changes and what was published of it."""
+    yield from (item.condition for item in (*spec.needs, *spec.conflicts))
+    only = (*(one.only for one in spec.changes), *(one.only for one in spec.expected))
+    yield from (text for text in (spec.already_on, *only) if text)
+
+
 class FixReader(Struct, frozen=True, kw_only=True):
     """Reads fixes against one job and one trace."""
 
@@ -95,7 +102,9 @@ class FixReader(Struct, frozen=True, kw_only=True):
         holds = self.context.holds_all(list(conditions.values())) if conditions else []
         ahead = [key for key, true in zip(conditions, holds, strict=True) if true]
         specs = [self.context.rulebook.fixes[key] for key in dict.fromkeys((*ahead, *ids))]
-        read = ((spec, self.fix(spec)) for spec in specs if self._offered(spec))
+        offered = [spec for spec in specs if self._offered(spec)]
+        self.context.holds_all([text for spec in offered for text in _asked_for(spec)])  # one pass for all
+        read = ((spec, self.fix(spec)) for spec in offered)
         fixes = (fix for spec, fix in read if fix.changes or not spec.changes or fix.state == "already_on")
         return tuple(sorted(fixes, key=lambda fix: _BACK[fix.state]))
 

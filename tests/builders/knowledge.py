@@ -24,9 +24,9 @@ load_afresh = loading.read_rulebook
 
 
 def read_once() -> None:
-    """From now on this process keeps the rulebook without rules of the user's, what each rule file holds, the buckets, each bucket file,
-    that such files go together, each expression that was found right over the same names, and what the YAML of any bytes says (packed, so
-    that each caller has its own).
+    """From now on this process keeps the rulebook and the taxonomy without rules of the user's, what each rule file holds, the buckets,
+    each bucket file, that such files go together, each expression that was found right over the same names, and what the YAML of any
+    bytes says (packed, so that each caller has its own).
 
     Not where tests/builders/simulated.py makes its runs afresh either, so that it is recorded which tests reach what reads them.
     """
@@ -56,6 +56,18 @@ def read_once() -> None:
     check = taxonomy.check_files
     taxonomy.bucket_file = kept_file
     taxonomy.check_files = kept_check
+    load_taxonomy = taxonomy.load_taxonomy
+
+    def kept_taxonomy(
+        folder: Traversable | Path | None = None, extra: Sequence[Path] = (), buckets: Buckets | None = None
+    ) -> taxonomy.Taxonomy:
+        buckets = taxonomy.load_buckets() if buckets is None else buckets
+        if folder is not None or extra:
+            return load_taxonomy(folder, extra, buckets)
+        files[id(buckets)] = buckets
+        return _kept(("taxonomy", id(buckets)), lambda: load_taxonomy(None, (), buckets))
+
+    taxonomy.load_taxonomy = loading.load_taxonomy = kept_taxonomy  # type: ignore[attr-defined]
     load = strict_yaml.load
 
     def kept_yaml(text: str | bytes, repeated: list[strict_yaml.Repeated] | None = None) -> object:

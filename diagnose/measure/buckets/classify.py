@@ -43,9 +43,26 @@ def families(names: pl.Series, kinds: pl.Series, taxonomy: Taxonomy) -> pl.Serie
     """Index of each name's family in `taxonomy.families` (UInt16): the first whose patterns match; the last family otherwise.
 
     `kinds` holds the operation kinds (kernel, memcpy, memset, graph). Copies, sets and graphs that no pattern names take the last family of
-    their kind.
+    their kind. Ranks share most of their names: what one was decided to be is kept with the taxonomy.
     """
-    left = pl.DataFrame({"name": normalised(names), "kind": kinds.cast(pl.String)}).with_row_index("row")
+    asked, known = pl.DataFrame({"name": names.cast(pl.String), "kind": kinds.cast(pl.String)}), taxonomy.decided
+    keys = asked.rows()
+    new = pl.Series([key not in known for key in keys], dtype=pl.Boolean).arg_true()
+    if new.len():
+        found = dict(zip(asked[new].iter_rows(), _decided(asked[new], taxonomy), strict=True))
+        if len(known) + len(found) <= _MOST_KEPT:
+            known.update(found)
+        else:
+            known = {**known, **found}
+    return pl.Series([known[key] for key in keys], dtype=pl.UInt16)
+
+
+_MOST_KEPT = 1 << 16  # names
+
+
+def _decided(asked: pl.DataFrame, taxonomy: Taxonomy) -> pl.Series:
+    """The index of the family of each row (name, kind)."""
+    left = asked.with_columns(normalised(asked["name"])).with_row_index("row")
     last: dict[str, int] = {family.op_kind: index for index, family in enumerate(taxonomy.families)}
     parts = []
     for reads, families_in_order in groupby(enumerate(taxonomy.families), key=lambda entry: _reads(entry[1])):
