@@ -1,6 +1,7 @@
 """SkyRL, ROLL and AReaL: their jobs are read by the engine that trains, and told changes in their own keys."""
 
 import csv
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +9,7 @@ from diagnose.errors import JobFileError
 from tests.builders.advised import patched
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK
-from tests.builders.jobs import parse_job
+from tests.builders.jobs import parse_job, read_job
 from tests.job.make_program_table import TABLE, own_keys, programs
 
 SKYRL = (
@@ -169,3 +170,66 @@ def test_the_engine_that_trains_decides_how_a_job_is_read(text: str, wanted: lis
 def test_an_engine_that_is_not_read_is_refused_by_its_name() -> None:
     with pytest.raises(JobFileError, match="trains on deepspeed"):
         parse_job(ROLL.format(role="actor_train", engine="deepspeed_train", config="{zero_optimization: {stage: 3}}"))
+
+
+MAIN = """defaults:
+  - model_engine: dp
+  - actor@actor_rollout_ref.actor: ${model_engine}_actor
+  - nothing@critic: x
+  - _self_
+trainer: {nnodes: 1, n_gpus_per_node: 8}
+"""
+VERL = {
+    "verl/trainer/config/ppo_trainer.yaml": MAIN,
+    "verl/trainer/config/ppo_megatron_trainer.yaml": "defaults:\n  - ppo_trainer\n  - override model_engine: megatron\n  - _self_\n",
+    "verl/trainer/config/model_engine/dp.yaml": "# @package _global_\nmodel_engine: dp\n",
+    "verl/trainer/config/model_engine/megatron.yaml": "# @package _global_\nmodel_engine: megatron\n",
+    "verl/trainer/config/actor/dp_actor.yaml": (
+        "defaults:\n  - ../engine@fsdp_config: fsdp\n  - actor\n  - _self_\nstrategy: fsdp\nulysses_sequence_parallel_size: 1\n"
+    ),
+    "verl/trainer/config/actor/megatron_actor.yaml": "defaults:\n  - ../engine@megatron: megatron\n  - actor\n  - _self_\nstrategy: megatron\n",
+    "verl/trainer/config/actor/actor.yaml": "strategy: ???\nppo_micro_batch_size_per_gpu: null\n",
+    "verl/trainer/config/engine/fsdp.yaml": "reshard_after_forward: true\nulysses_sequence_parallel_size: 1\n",
+    "verl/trainer/config/engine/megatron.yaml": (
+        "_target_: a.B\ntensor_model_parallel_size: 1\npipeline_model_parallel_size: 1\nsequence_parallel: True\nuse_distributed_optimizer: True\n"
+    ),
+}
+ON_IT = "hydra:\n  searchpath:\n    - {}\ndefaults:\n  - {}\n  - _self_\nactor_rollout_ref:\n  hybrid_engine: True\n"
+SIZES = ("world_size", "tensor_model_parallel_size", "sequence_parallel", "use_distributed_optimizer", "context_parallel_size")
+WITH_MEGATRON = ["rl", 8, 1, False, True, None]
+WITH_FSDP = ["verl-fsdp", 8, None, None, None, 1]
+
+
+def composed(tmp_path: Path, name: str, text: str) -> list[object]:
+    for path, inner in {**VERL, name: text}.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(inner)
+    job = read_job(tmp_path / name)
+    return [job.format, *(job.get(setting) for setting in SIZES)]
+
+
+@for_each(
+    "name, text, wanted",
+    ("recipe/a/config/dapo.yaml", ON_IT.format("file://verl/trainer/config", "ppo_megatron_trainer"), WITH_MEGATRON),
+    ("recipe/a/config/dapo.yaml", ON_IT.format("pkg://verl.trainer.config", "ppo_trainer"), WITH_FSDP),
+    (
+        "recipe/a/config/dapo.yaml",
+        ON_IT.replace("actor_rollout_ref:\n  hybrid_engine: True\n", "").format("file://verl/trainer/config", "ppo_trainer"),
+        WITH_FSDP,
+    ),
+    ("examples/run.sh", "python3 -m verl.trainer.main_ppo --config-path=config --config-name='ppo_megatron_trainer.yaml'\n", WITH_MEGATRON),
+    (
+        "examples/run.sh",
+        "python3 -m verl.trainer.main_ppo --config-path=config --config-name=ppo_trainer model_engine=megatron trainer.nnodes=1\n",
+        WITH_MEGATRON,
+    ),
+    ("examples/run.sh", "python3 -m verl.trainer.main_ppo model_engine=megatron trainer.nnodes=1\n", WITH_MEGATRON),  # its usual configuration
+    (
+        "examples/run.sh",
+        "python3 -m verl.trainer.main_ppo --config-path=config --config-name=ppo_trainer actor_rollout_ref.actor.ulysses_sequence_parallel_size=4\n",
+        [*WITH_FSDP[:-1], 4],
+    ),
+)
+def test_files_on_hydras_search_path_are_what_a_configuration_lies_on(name: str, text: str, wanted: list[object], tmp_path: Path) -> None:
+    """verl-recipe dapo/config/dapo_megatron_trainer.yaml; verl verl/trainer/config."""
+    assert composed(tmp_path, name, text) == wanted

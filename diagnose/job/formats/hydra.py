@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from diagnose.job.command_line import Command, parsed_command
-from diagnose.job.formats import rl_programs
+from diagnose.job.command_line import parsed_command
+from diagnose.job.formats import hydra_files, rl_programs
 from diagnose.job.formats.reader import Reader, interpolated, world_size
 from diagnose.job.model import Leaf, Parsed
 from diagnose.job.shell import Token
-from diagnose.job.text import JobText, is_override, is_override_line, leaves_of, override_word
+from diagnose.job.text import JobText, is_override, is_override_line, override_word
 
 NAME = "rl"
 
@@ -45,6 +45,8 @@ _GROUPS: Mapping[str, str] = {
 _KEYS: Mapping[str, str] = {
     "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": "train.micro_batch_size",
     "actor_rollout_ref.model.path": "model_name",
+    "actor_rollout_ref.actor.megatron.use_distributed_optimizer": "ddp.use_distributed_optimizer",
+    "engine.use_distributed_optimizer": "ddp.use_distributed_optimizer",
     "actor_train.strategy_args.strategy_config.use_distributed_optimizer": "ddp.use_distributed_optimizer",
     "actor_train.strategy_args.strategy_config.overlap_grad_reduce": "ddp.overlap_grad_reduce",
     "actor_train.training_args.per_device_train_batch_size": "train.micro_batch_size",
@@ -68,9 +70,9 @@ _RANKS = (("trainer.nnodes", "trainer.n_gpus_per_node"), ("cluster.num_nodes", "
 _KNOWN = re.compile(
     r"actor_rollout_ref\.|policy\.|trainer\.(nnodes|n_gpus_per_node|placement\.policy_num_\w+)|(trainer\.policy\.)?megatron_config\.|cluster\.(num_nodes|gpus_per_node)|engine\.\w+_parallel_size|grpo\.|distillation\."
 )
-_MAX_LEVEL = 8
 _COLOCATED = "policy.generation.colocated.enabled"
 _OTHERS = ("env.reward_model.resources.", "on_policy_distillation.non_colocated_teachers.")  # nodes for models of their own
+_VERL = "actor_rollout_ref.actor.megatron."
 _NEMO_RL = "policy.megatron_cfg."
 _FP8 = "policy.megatron_cfg.fp8_cfg."
 _CHECKPOINTING = f"{_NEMO_RL}activation_checkpointing"
@@ -92,9 +94,9 @@ def read(text: JobText, format_: str, translated: Callable[[Sequence[Leaf]], Ite
     """
     command = text.command
     if command is not None:
-        named = _named(command)
         given = [token for token in command.arguments if is_override(token.text) or (of_program and _whole_key(token))]
-        base, said = _followed(named, text)
+        words = [token.text for token in command.arguments if "=" in token.text and not token.unresolved]
+        base, said = hydra_files.followed(hydra_files.named(command), text, words)
         if not of_program and not any(map(_ours, base)) and not any(_KNOWN.match(token.text.lstrip("+~")) for token in given):
             return None
         leaves = [override_word(token, text.source) for token in given]
@@ -104,7 +106,7 @@ def read(text: JobText, format_: str, translated: Callable[[Sequence[Leaf]], Ite
             command,
             text.source,
             format_=format_,
-            leaves=tuple(translated(interpolated(_laid(base, leaves)))),
+            leaves=tuple(translated(interpolated(hydra_files.laid(base, leaves)))),
             notes=[*notes, *said],
             more=() if base and not said else _MORE,
             open_ended=True,
@@ -118,73 +120,11 @@ def read(text: JobText, format_: str, translated: Callable[[Sequence[Leaf]], Ite
     own = any(key in _SECTIONS and isinstance(value, dict) for key, value in tree.data.items())
     if not own and "defaults" not in tree.data:
         return None
-    whole, said = _whole(text)
+    whole, said = hydra_files.whole(text)
     found = interpolated(whole)
-    if not own and not any(map(_ours, found)):  # what it lies on may be of such a framework
+    if not own and not any(leaf.shown.partition(".")[0] in _SECTIONS for leaf in found):  # what it lies on may be of such a framework
         return None
     return Parsed(format=format_, leaves=tuple(translated(found)), notes=(*tree.notes, *said), rules=tree.rules)
-
-
-# --- files that lie below others ---------------------------------------------------------------------------------------
-
-
-def _named(command: Command) -> str | None:
-    """The configuration that a command names: `--config FILE`, or Hydra's `--config-path` and `--config-name`."""
-    words: dict[str, str] = {}
-    for place, token in enumerate(command.arguments):
-        name, equals, value = token.text.partition("=")
-        following = command.arguments[place + 1] if place + 1 < len(command.arguments) else None
-        if name in ("--config", "--config-path", "--config-name", "-cp", "-cn") and not token.unresolved:
-            words[name] = value if equals else (following.text if following is not None and not following.unresolved else "")
-    given = words.get("--config") or words.get("--config-name") or words.get("-cn")
-    if not given:
-        return None
-    file = given if given.endswith((".yaml", ".yml")) else f"{given}.yaml"
-    folder = words.get("--config-path") or words.get("-cp")
-    return f"{folder}/{file}" if folder else file
-
-
-def _followed(name: str | None, text: JobText) -> tuple[list[Leaf], list[str]]:
-    """The values of a configuration that a command names, with those of the files that it lies on."""
-    if name is None:
-        return [], []
-    inner = text.beside(name)
-    if inner is None or inner.yaml is None:
-        return [], [f"{name} is not beside {text.source}: what it sets is not known"]
-    leaves, said = _whole(inner)
-    return [leaf.moved(inner.source) for leaf in leaves], said
-
-
-def _whole(text: JobText, level: int = 0) -> tuple[list[Leaf], list[str]]:
-    """A file's values over those of the files that its `defaults` names, in their order; Hydra's _self_ comes last.
-
-    Source: nemo_rl/utils/config.py.
-    """
-    if text.yaml is None:
-        return [], []
-    leaves = list(leaves_of({key: value for key, value in text.yaml.data.items() if key != "defaults"}, text.yaml.lines))
-    given = text.yaml.data.get("defaults")
-    base: list[Leaf] = []
-    notes: list[str] = []
-    for one in [given] if isinstance(given, str) else given if isinstance(given, list) else []:
-        if one == "_self_":
-            continue
-        shown = " ".join(f"{key}: {value}" for key, value in one.items()) if isinstance(one, dict) else str(one)
-        file = shown if shown.endswith((".yaml", ".yml")) else f"{shown}.yaml"
-        inner = text.beside(file) if isinstance(one, str) and level < _MAX_LEVEL else None
-        if inner is None or inner.yaml is None:
-            notes.append(f"{shown}, which {text.source} lies on, is not beside it: what it sets is not known")
-            continue
-        below, said = _whole(inner, level + 1)
-        base = _laid(base, [leaf if leaf.line is None else leaf.moved(inner.source) for leaf in below])
-        notes += said
-    return _laid(base, leaves), notes
-
-
-def _laid(base: Sequence[Leaf], over: Sequence[Leaf]) -> list[Leaf]:
-    """Values with others on top: of one key the upper one counts."""
-    above = {leaf.shown for leaf in over}
-    return [*(leaf for leaf in base if leaf.shown not in above), *over]
 
 
 _MORE = ("the configuration that the overrides lie on decides what they leave out",)
@@ -227,6 +167,8 @@ def _renamed(leaf: Leaf, by_key: Mapping[str, Leaf], own: Mapping[str, str]) -> 
     shown = rl_programs.canonical(leaf.shown)
     group = next((one for one in _GROUPS if shown.startswith(one)), None)
     known = leaf.known or group is None or leaf.shown in _SWITCHES
+    if leaf.shown.endswith("._target_"):  # the program's class, not the model's
+        return replace(leaf, key=leaf.shown, forced=False, known=True)
     off = _switched_off(leaf.shown, by_key)
     if off or (isinstance(leaf.value, str) and leaf.value.startswith("${")):  # an interpolation of another key
         return replace(leaf, key=leaf.shown, forced=False, known=True)
@@ -237,6 +179,8 @@ def _renamed(leaf: Leaf, by_key: Mapping[str, Leaf], own: Mapping[str, str]) -> 
         value = None  # of one virtual stage AReaL says nothing
     if leaf.shown.endswith(".moe_enable_deepep"):  # the older switch: on it names the backend, off it says nothing
         key, value = "model.moe_flex_dispatcher_backend", "deepep" if value is True else None
+    if leaf.shown == f"{_VERL}sequence_parallel" and f"{_VERL}tensor_model_parallel_size" in by_key:
+        value = value and by_key[f"{_VERL}tensor_model_parallel_size"].value != 1  # McoreEngineConfig.__post_init__ turns it off
     if leaf.shown == "policy.precision":  # nemo_rl/models/megatron/setup.py
         key, value = "model.bf16", value == "bfloat16"
     return replace(leaf, key=key, value=value, forced=False, known=known)

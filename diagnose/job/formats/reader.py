@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from diagnose.job.edit import Editor
 from diagnose.job.model import Leaf, Origin, Parsed
 from diagnose.job.text import JobText
+from diagnose.knowledge import strict_yaml
 from diagnose.knowledge.settings import JobSettings, Scalar, SettingSpec, flag_name
 
 
@@ -46,14 +47,22 @@ def world_size(sizes: Sequence[Leaf], shown: str) -> Iterator[Leaf]:
 
 
 _INTERPOLATED = re.compile(r"\$\{(?P<dots>\.*)(?P<key>\w[\w.]*)\}")
+_SELECTED = re.compile(r"\$\{oc\.select:\s*(?P<key>\w[\w.]*)\s*(?:,(?P<default>[^{}]*))?\}")
 _MOST_STEPS = 8  # from one interpolation to the next
 
 
 def interpolated(leaves: Sequence[Leaf]) -> list[Leaf]:
-    """Values that are another key's as OmegaConf puts them in: `${a.b}`, or `${.b}` beside it; those of keys that are not there stay."""
+    """Values that are another key's as OmegaConf puts them in: `${a.b}`, or `${.b}` beside it; those of keys that are not there stay.
+
+    `${oc.select:a.b,default}` is the default where that key is not there.
+    """
     by_key = {leaf.shown: leaf.value for leaf in leaves}
 
     def value(key: str, given: object, steps: int = 0) -> object:
+        selected = _SELECTED.fullmatch(given) if isinstance(given, str) and steps < _MOST_STEPS else None
+        if selected is not None:
+            there = selected["key"] in by_key
+            return value(selected["key"], by_key[selected["key"]], steps + 1) if there else strict_yaml.load(selected["default"] or "null")
         match = _INTERPOLATED.fullmatch(given) if isinstance(given, str) and steps < _MOST_STEPS else None
         if match is None:
             return given

@@ -21,6 +21,7 @@ _STRATEGY = f"{_ACTOR}strategy"
 _BATCH = f"{_ACTOR}ppo_micro_batch_size_per_gpu"
 _RESHARD = f"{_FSDP}reshard_after_forward"
 _MODEL = "actor_rollout_ref.model.path"
+_ULYSSES = (f"{_ACTOR}ulysses_sequence_parallel_size", f"{_FSDP}ulysses_sequence_parallel_size")
 _RANKS = ("trainer.nnodes", "trainer.n_gpus_per_node")
 # What may put another engine (verl/workers/engine/) in its place: a group of the actor or of engines, a configuration of another name.
 _OTHERWISE = re.compile(
@@ -77,6 +78,9 @@ def _translated(leaves: Sequence[Leaf]) -> Iterable[Leaf]:
     dynamic, size = (by_key[key].value if key in by_key else None for key in (f"{_ACTOR}use_dynamic_bsz", f"{_FSDP}fsdp_size"))
     unread = {_BATCH} if dynamic is True else set()  # tokens are counted instead
     unread |= {_RESHARD} if size == 1 else set()  # each rank holds all parameters
+    if all(key in by_key for key in _ULYSSES):  # the older key counts where it is above 1 (verl/workers/config/actor.py)
+        older = by_key[_ULYSSES[0]].value
+        unread |= {_ULYSSES[1] if isinstance(older, int) and older > 1 else _ULYSSES[0]}
     for leaf in by_key.values():  # of a key that stands twice the last counts
         key = "model_name" if leaf.shown == _MODEL else leaf.shown
         yield replace(leaf, key=key, value=None if leaf.shown in unread else leaf.value, forced=False, known=True)
