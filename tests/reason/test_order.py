@@ -161,6 +161,15 @@ def test_reads_that_no_dispatch_waits_for_are_no_token_counts(syncs: int, first:
     assert first_fixes("host-synchronisation", on, **waits, dispatch_syncs_per_step=syncs)[0] == first
 
 
+@for_each("layers, first", (12, "HOST-09"), (24, "HOST-12"))
+def test_reads_in_every_layer_are_no_check_for_nan(layers: int, first: str) -> None:
+    """40 reads in two micro-batches: of 12 layers each has one, and of 24 not."""
+    flags = f"--num-layers {layers} --micro-batch-size 1 --global-batch-size 2 --check-for-nan-in-loss-and-grad"
+    on = parse_job(f"torchrun --nproc_per_node 1 pretrain_gpt.py {flags}", source="job.sh")
+    waits: dict[str, FactValue] = {"host_sync_ns": 1_000_000, "sync_restart_ns": 9_000_000, "sync_calls_per_step": 40}
+    assert first_fixes("host-synchronisation", on, **waits, dispatch_syncs_per_step=0)[0] == first
+
+
 def test_a_note_does_not_outrank_what_takes_the_step() -> None:
     on = job(model__cuda_graph_impl="transformer_engine")
     found = ids(on, graph_launches_per_step=0, expert_exchange_blocking_ns=4_000_000, expert_exchange_blocking_share=0.04)
