@@ -223,7 +223,11 @@ def composed(tmp_path: Path, name: str, text: str) -> list[object]:
         "python3 -m verl.trainer.main_ppo --config-path=config --config-name=ppo_trainer model_engine=megatron trainer.nnodes=1\n",
         WITH_MEGATRON,
     ),
-    ("examples/run.sh", "python3 -m verl.trainer.main_ppo model_engine=megatron trainer.nnodes=1\n", WITH_MEGATRON),  # its usual configuration
+    (
+        "examples/run.sh",
+        "python3 -m verl.trainer.main_ppo model_engine=megatron trainer.nnodes=1\n",
+        WITH_MEGATRON,
+    ),  # its usual configuration
     (
         "examples/run.sh",
         "python3 -m verl.trainer.main_ppo --config-path=config --config-name=ppo_trainer actor_rollout_ref.actor.ulysses_sequence_parallel_size=4\n",

@@ -15,6 +15,7 @@ from diagnose.render.reports.diagnosis.tables import per
 from tests.builders.cases import for_each
 from tests.builders.diagnosis import minimal
 from tests.builders.facts import BOOK, facts
+from tests.builders.jobs import job
 from tests.builders.records import replace
 
 
@@ -84,6 +85,24 @@ def test_experts_one_by_one_are_the_cause_where_their_products_take_most_of_that
     )  # fmt: skip
     assert "compute-ungrouped-experts" in {one.id for one in found}
     assert (said.target_wall, said.cause and said.cause.finding) == ("compute", cause)
+
+
+def test_an_optimizer_on_the_cpu_begins_the_verdict_where_nothing_else_is_offloaded() -> None:
+    copies: dict[str, FactValue] = {"host_copy_blocking_ns": 35_000_000, "host_copy_blocking_share": 0.35, "host_gap_excess_ns": 33_000_000}
+    given = facts(**copies, host_pauses="HybridDeviceOptimizer.step (33.00 ms)", launch_starved_ns=33_000_000)
+
+    def cause(**settings: object) -> str | None:
+        on = job(**settings)
+        found, _ = find(given, job=on, rulebook=BOOK, where={})
+        said = verdict(bounds(given, BOOK), given, BOOK, on, findings=found)
+        assert said.target_wall == "memory"
+        return said.sentence if said.cause is not None else None
+
+    said = cause(optimizer__optimizer_cpu_offload=True)
+    assert said is not None
+    assert said.startswith("The optimizer runs on the CPU, and copies to and from it stall compute for 35.0 ms per step (35.0 %), while")
+    assert cause(optimizer__optimizer_cpu_offload=True, model__cpu_offloading=True) is None
+    assert cause() is None
 
 
 @for_each("step", 0, None)
