@@ -145,9 +145,17 @@ def compile_select(text: str) -> Expression:
 
 def select_problem(text: str) -> str | None:
     """What is wrong with a SELECT; None where nothing is."""
-    try:
-        expression = compile_select(text)
-    except ConditionError as error:
-        return str(error)
-    wrong = check_types([expression], SELECT_COLUMNS)
+    wrong = selects_problem({"": text})
     return None if wrong is None else wrong[1]
+
+
+def selects_problem(texts: Mapping[str, str]) -> tuple[str, str] | None:
+    """The place of the first wrong one of several SELECTs (place → text), and what is wrong with it; None where all are right."""
+    expressions = []
+    for place, text in texts.items():
+        try:
+            expressions.append(compile_select(text))
+        except ConditionError as error:
+            return place, str(error)
+    wrong = check_types(expressions, SELECT_COLUMNS)
+    return None if wrong is None else (list(texts)[wrong[0]], wrong[1])

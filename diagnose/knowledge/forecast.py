@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from diagnose.knowledge.data import Strict, WrongDataError, checked, contents
-from diagnose.knowledge.effects import TRANSFORMATIONS, Transformation, select_problem
+from diagnose.knowledge.effects import TRANSFORMATIONS, Transformation, selects_problem
 
 _FILE = "forecast.yaml"
 
@@ -97,8 +97,7 @@ def load_forecast_rules(data: bytes | None = None) -> ForecastRules:
                 raise WrongDataError(f"contention.{name}: three shares that rise from 0 on, below 1")
         if set(found.margin.of_saving) != set(TRANSFORMATIONS):
             raise WrongDataError(f"margin.of_saving: one share for each of {', '.join(TRANSFORMATIONS)}")
-        for place, text in selects.items():
-            wrong = select_problem(text)
-            if wrong is not None:
-                raise WrongDataError(f"{place}: {wrong}")
+        wrong = selects_problem(selects)
+        if wrong is not None:
+            raise WrongDataError(": ".join(wrong))
         return found

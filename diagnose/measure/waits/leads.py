@@ -151,21 +151,21 @@ def _gone(found: Stalls, work: pl.DataFrame) -> pl.DataFrame:
 
     An operation that began when compute, or another one that is no transport either, handed over to it goes on doing so: its time stays.
     """
-    of_producer = work.select("role", pl.col("start").alias("began"), "issued").select(pl.all().gather(found.pieces["producer"]))
-    pieces = found.pieces.select(GAP.alias("gap"), "start", "end", "cause").hstack(of_producer).sort("start", "end")
-    held = (pl.col("role") == "transport").fill_null(value=False) | pl.col("cause").is_in(list(HOST_CAUSES))
-    gaps = pieces["gap"].filter(pieces.select(held).to_series()).unique()
-    opened, before = pl.col("start").min().over("gap"), pl.col("end").shift(1).over("gap")
-    behind = pieces.with_columns(opened.alias("opened")).filter(pl.col("cause") == "blocking").with_columns(before.alias("before"))
-    handed = (
-        pl.when(pl.col("before").is_null())
-        .then(pl.col("issued") < pl.col("opened"))
-        .otherwise(pl.col("role").shift(1).over("gap") != "transport")
-    )
+    pieces = found.pieces.select(GAP.alias("gap"), "start", "end", "cause", "producer")
+    held = pl.col("cause").is_in(list(HOST_CAUSES)) | (pl.lit(work["role"]).gather("producer") == "transport").fill_null(value=False)
+    gaps = pieces.filter(held)["gap"].unique()
+    pieces = pieces.filter(pl.col("gap").is_in(gaps.implode())).sort("start")  # gaps are disjoint: pieces of one stand together
+    same = (pl.col("gap") == pl.col("gap").shift(1)).fill_null(value=False)
+    opened = pl.when(~same).then("start").forward_fill().alias("opened")
+    behind = pieces.with_columns(opened).with_row_index("place").filter(pl.col("cause") == "blocking")
+    of_producer = work.select("role", pl.col("start").alias("began"), "issued").select(pl.all().gather(behind["producer"]))
+    before, earlier = (pl.when(same).then(pl.col(name).shift(1)).alias(alias) for name, alias in (("end", "before"), ("role", "earlier")))
+    behind = behind.hstack(of_producer).with_columns(before, earlier)
+    handed = pl.when(pl.col("before").is_null()).then(pl.col("issued") < pl.col("opened")).otherwise(pl.col("earlier") != "transport")
     at_once = (pl.col("began") - pl.coalesce("before", "opened")).is_between(0, HANDOVER_NS)
-    stays = behind.filter(handed & at_once & (pl.col("role") != "transport"))
-    moved = pieces.filter(pl.col("gap").is_in(gaps.implode())).join(stays, on=["gap", "start", "end"], how="anti")
-    return moved.select("start", "end").sort("start")
+    stays = behind.filter(handed & at_once & (pl.col("role") != "transport"))["place"]
+    moved = pl.repeat(value=True, n=pieces.height, eager=True).scatter(stays, values=False)
+    return pieces.select("start", "end").filter(moved)
 
 
 def holds_of(work: pl.DataFrame, host: HostActivity) -> pl.DataFrame:

@@ -232,8 +232,8 @@ def detached(graph: Graph, mask: pl.Series, *, since: pl.Series | None, until: p
     event = inferred_edges(added, "event")
     awaits = numbered(graph, pl.concat([kept["dst"], event["dst"]]).unique())  # the others would be left with nothing to wait for
     kept = edges.filter(~dropped | ~at_end(edges, awaits, "dst"))
-    lane = [own_lane.get(node, lane) for node, lane in enumerate(graph.nodes["lane"].to_list())]
-    nodes = graph.nodes.with_columns(pl.Series("lane", lane, dtype=pl.Int32))
+    lane = graph.nodes["lane"].scatter(pl.Series(own_lane.keys(), dtype=pl.UInt32), pl.Series(own_lane.values(), dtype=pl.Int32))
+    nodes = graph.nodes.with_columns(lane)
     if since is not None:
         nodes = nodes.with_columns(pl.when(mask).then(0).otherwise("delay").cast(pl.Int64).alias("delay"))
     return rebuilt(graph, nodes, pl.concat([kept, event]))
