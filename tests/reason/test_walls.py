@@ -105,6 +105,18 @@ def test_an_optimizer_on_the_cpu_begins_the_verdict_where_nothing_else_is_offloa
     assert cause() is None
 
 
+@for_each("pauses, headline, bound", (9_000_000, "CPU pauses in turn", 29_000_000), (3_000_000, "Straggler changes", 20_000_000))
+def test_pauses_of_all_ranks_in_turn_are_named_and_their_own_part_counts(pauses: int, headline: str, bound: int) -> None:
+    """Three others that pause as this rank does would make it wait for 27, or for 9 ms: it waits for 20."""
+    found, said = explained(
+        rotating_wait_ns=20_000_000, rotating_wait_share=0.2, rotating_saves_ns=20_000_000, rotating_cause="unknown", ranks_captured=4,
+        host_gap_excess_ns=pauses, launch_starved_ns=pauses, transport_blocking_ns=20_000_000,
+    )  # fmt: skip
+    assert said.cause is not None
+    assert (said.cause.finding, said.cause.headline) == ("communication-lateness-rotates", headline)
+    assert next(one for one in found if one.id == "communication-lateness-rotates").bound_ns == bound
+
+
 @for_each("step", 0, None)
 def test_of_a_step_of_no_known_length_there_are_no_shares(step: int | None) -> None:
     assert {bound.share for bound in walls(step_ns=step, transport_blocking_ns=3_700_000).values()} == {None}
