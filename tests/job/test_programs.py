@@ -237,3 +237,34 @@ def composed(tmp_path: Path, name: str, text: str) -> list[object]:
 def test_files_on_hydras_search_path_are_what_a_configuration_lies_on(name: str, text: str, wanted: list[object], tmp_path: Path) -> None:
     """verl-recipe dapo/config/dapo_megatron_trainer.yaml; verl verl/trainer/config."""
     assert composed(tmp_path, name, text) == wanted
+
+
+@for_each(
+    "text, title",
+    (
+        'NAME="sft"\ncolossalai run --nproc_per_node 1 train_sft.py --pretrain $P --data_type sft\n',
+        "Colossal-AI",
+    ),  # applications/ColossalChat/benchmarks
+    ("uv run sft @ configs/a.toml\n", "prime-rl"),
+    (
+        "model: {model_name_or_path: x}\nparallel:\n  fsdp_modules: [lm_head]\n  recompute: True\ntraining: {stage: sft}\n",
+        "MindSpeed LLM on FSDP2",
+    ),
+    ("rlhf_type: gkd\nmicro_batch_size: 1\nsequence_parallel: true\ntrain: {gpus: 4, tensor_model_parallel_size: 2}\n", "ms-swift on Ray"),
+    (
+        "models: {student: {_target_: fastvideo.train.models.A}}\nmethod: {_target_: fastvideo.train.methods.B}\ntraining: {x: 1}\n",
+        "FastVideo",
+    ),
+)
+def test_a_framework_that_is_not_read_is_named_by_what_it_starts(text: str, title: str) -> None:
+    """hpcaitech/ColossalAI, Ascend/MindSpeed-LLM examples/fsdp2, modelscope/ms-swift examples/ray/gkd, hao-ai-lab/FastVideo."""
+    with pytest.raises(JobFileError, match=f"is of {title}, which"):
+        parse_job(text)
+
+
+def test_what_ms_swift_calls_the_model_is_its_path_and_not_what_it_learns_to_call_itself() -> None:
+    """modelscope/ms-swift examples/ascend/train/qwen3_omni/qwen3_omni_lora_megatron_A3.sh."""
+    job = parse_job(
+        "megatron sft --model Qwen/Qwen3-Omni-30B-A3B --tensor_model_parallel_size 2 --micro_batch_size 2 --model_name swift-robot\n"
+    )
+    assert (job.format, job.get("model_name"), job.get("tensor_model_parallel_size")) == ("megatron-lm", "Qwen/Qwen3-Omni-30B-A3B", 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from diagnose.errors import JobFileError
@@ -40,6 +41,7 @@ def _documents(text: JobText) -> Iterator[Mapping[Any, object]]:
 
 
 _MOST_DOCUMENTS = 20
+_NAMES = re.compile(r"\s*(export +)?\w+=(['\"]?)\w+\2\s*")  # a variable that holds one bare word, which is a name as a rule
 
 
 def refusal(text: JobText, found: ForeignJob) -> JobFileError:
@@ -54,8 +56,11 @@ def program_of(text: JobText) -> ForeignJob | None:
         return next((one for one in text.table.foreign if any(_below(name, module) for name in names for module in one.modules)), None)
     if text.syntax != "shell":
         return None
-    words = [word for line in text.lines if not line.startswith("#") for word in re.split(r"[\s\"'=;]+", line)]
-    return next((one for one in text.table.foreign if one.programs and any(re.fullmatch(one.programs, word) for word in words)), None)
+    lines = [re.split(r"[\s\"'=;]+", line) for line in text.lines if not line.startswith("#") and not _NAMES.fullmatch(line)]
+    started = [
+        word for line in lines for before, word in pairwise(["", *line]) if not before.startswith("--")
+    ]  # an option's value starts nothing
+    return next((one for one in text.table.foreign if one.programs and any(re.fullmatch(one.programs, word) for word in started)), None)
 
 
 def gathered(text: JobText) -> ForeignJob | None:

@@ -78,7 +78,20 @@ _FP8 = "policy.megatron_cfg.fp8_cfg."
 _CHECKPOINTING = f"{_NEMO_RL}activation_checkpointing"
 _SWITCHES = frozenset({f"{_NEMO_RL}enabled", _CHECKPOINTING, f"{_FP8}enabled"})  # what others hang on
 _SECTIONS = frozenset(
-    {"policy", "grpo", "actor_rollout_ref", "dpo", "sft", "distillation", "cluster", "actor_train", "sft_train", "student", "actor"}
+    {
+        "policy",
+        "grpo",
+        "actor_rollout_ref",
+        "dpo",
+        "sft",
+        "distillation",
+        "cluster",
+        "actor_train",
+        "sft_train",
+        "student",
+        "student_train",
+        "actor",
+    }
 )
 _MAPPED = re.compile(r"list\(range\(\s*(\d{1,6})\s*,\s*(\d{1,6})\s*\)\)")  # ROLL: the devices of a role
 _LETTERS = {"d": "data_parallel_size", "t": "tensor_model_parallel_size", "p": "pipeline_model_parallel_size", "c": "context_parallel_size"}

@@ -47,7 +47,9 @@ def _read(text: JobText) -> Parsed | None:
     if another and _PREPARES.search(name := text.command.program.rpartition("/")[2]) and "train" not in name:
         raise job_error(text.source, f"starts {name}, which prepares data or weights and trains nothing", "Give the training's command.")
     ours, said = _set_by_trainer(leaves, sized=any(leaf.key == "world_size" for leaf in text.command.around))
-    ours += _set_by_swift(leaves) if _is_swift(text.command) else []
+    if _is_swift(text.command):
+        ours += _set_by_swift(leaves)
+        leaves = [replace(leaf, key=_OF_SWIFT.get(leaf.key, leaf.key), known=leaf.known or leaf.key in _OF_SWIFT) for leaf in leaves]
     ours += _model_of(text.command)
     open_ended |= another  # it has some flags of the same names
     if (whole := next((leaf for leaf in leaves if leaf.key == _YAML), None)) is not None:  # parse_args: its file replaces all flags
@@ -191,6 +193,9 @@ def _model_of(command: Command) -> list[Leaf]:
     name = command.program.rpartition("/")[2]
     line = next((token.line for token in command.words if token.text == command.program), None)
     return [Leaf(key="model_target", shown=name, value=_MODELS[name], line=line)] if name in _MODELS else []
+
+
+_OF_SWIFT = {"model": "model_name", "model_name": "the name that the model learns to call itself"}  # ms-swift's dataset arguments
 
 
 def _is_swift(command: Command) -> bool:

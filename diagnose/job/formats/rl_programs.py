@@ -25,6 +25,7 @@ _ROLL = "actor_train.strategy_args.strategy_name"
 _ROLES = (
     "sft_train.",
     "student.",
+    "student_train.",
 )  # of ROLL's other pipelines, with the fields of actor_train (roll/pipeline/sft/sft_config.py, roll/pipeline/distill/distill_config.py)
 _ENGINE: Mapping[
     str, tuple[str | tuple[str, ...], str | None]
