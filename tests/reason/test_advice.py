@@ -9,6 +9,7 @@ import yaml
 from diagnose.knowledge.catalogue import ChangeSpec
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader, find
+from diagnose.reason.walls import bounds
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import A1, JOBS, job, parse_job
@@ -151,3 +152,10 @@ def test_a_change_whose_condition_nobody_can_decide_stays_unless_there_is_nothin
     reader = FixReader(context=make_context(facts(), None if text is None else parse_job(text), BOOK))
     change = ChangeSpec(framework="megatron-lm", key="--recompute-method", to="null", op=op, only="job_recompute_method <> 'none'")
     assert reader.is_wanted(change, framework_known=True) == kept
+
+
+def test_expandable_segments_ask_nothing_of_hip_where_there_is_none() -> None:
+    given = facts(allocator_ns=20_000_000, launch_starved_ns=20_000_000)
+    found, _ = find(given, job=None, rulebook=BOOK, walls=bounds(given, BOOK))
+    (fix,) = (fix for one in found for fix in one.fixes if fix.id == "MEM-01" and one.id == "memory-allocator-stalls")
+    assert not [text for text in fix.unknown if "hip" in text]
