@@ -156,6 +156,6 @@ def test_a_change_whose_condition_nobody_can_decide_stays_unless_there_is_nothin
 
 def test_expandable_segments_ask_nothing_of_hip_where_there_is_none() -> None:
     given = facts(allocator_ns=20_000_000, launch_starved_ns=20_000_000)
-    found, _ = find(given, job=None, rulebook=BOOK, walls=bounds(given, BOOK))
+    found, _ = find(given, job=job(), rulebook=BOOK, walls=bounds(given, BOOK))
     (fix,) = (fix for one in found for fix in one.fixes if fix.id == "MEM-01" and one.id == "memory-allocator-stalls")
     assert not [text for text in fix.unknown if "hip" in text]
