@@ -406,8 +406,7 @@ def _measured(
     launching = graph_launches(trace, rank, knowledge.hosts)
     counted = step_counts(inside, windows, absent, host, launching, traits, trace.provenance.own_spans())
     beside = compared(inside, work)
-    whole = not trace.memory.is_empty() and from_its_start(trace, rank, knowledge.hosts)
-    memory = memory_use(inside, windows, absent.pieces, directions(names, knowledge.features), trace.memory, rank, one.device, whole=whole)
+    memory = memory_of(trace, one, swept, names, knowledge)
     data_dependent = [bucket for bucket, spec in knowledge.buckets.items() if spec.data_dependent]
     holds = holds_of(work, host)
     exchanged = exchanges(work, inside, windows, classes, absent, trace, knowledge.exchanges, knowledge.features)
@@ -444,6 +443,13 @@ def _measured(
         others=", ".join(one.others) if one.others else None,
     )
     return measured, _graph_source(one, measured, classes, swept, losses(beside), traits) if replay else None
+
+
+def memory_of(trace: Trace, one: DeviceWork, swept: Sweep, names: pl.DataFrame, knowledge: Knowledge) -> MemoryUse:
+    """What a device repeats for memory, and the memory it takes; `names` as `names_inside` gives them."""
+    whole = not trace.memory.is_empty() and from_its_start(trace, one.rank, knowledge.hosts)
+    told = directions(names, knowledge.features)
+    return memory_use(swept.inside, one.steps.frame, swept.absent.pieces, told, trace.memory, one.rank, one.device, whole=whole)
 
 
 def _causes(trace: Trace, one: DeviceWork, classes: pl.DataFrame, swept: Sweep) -> Causes:

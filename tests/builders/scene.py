@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -11,10 +11,11 @@ from diagnose.knowledge.buckets import bucket_type
 from diagnose.knowledge.load import load_knowledge
 from diagnose.load.conform import typed
 from diagnose.measure.buckets.classify import Classified
-from diagnose.measure.device import DeviceMeasure, DeviceWork, device_work, measure_device
+from diagnose.measure.device import DeviceMeasure, DeviceWork, device_work, measure_device, memory_of, names_inside, sweep
 from diagnose.measure.facts import device_facts
 from diagnose.measure.host import HostActivity, attribute, host_activity
-from diagnose.measure.phases import start_up
+from diagnose.measure.memory import MemoryUse
+from diagnose.measure.phases import start_up, without_repeated
 from diagnose.measure.products import product_ranges
 from diagnose.measure.records import device_records
 from diagnose.measure.step_classes import user_ranges
@@ -106,6 +107,7 @@ class Scene:
 
     trace: Trace
     classified: Classified
+    _measured: dict[tuple[str | None, bool], list[DeviceMeasure]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def works(self) -> list[tuple[int, int, pl.DataFrame]]:
         """(rank, device, operations) of every device."""
@@ -130,12 +132,25 @@ class Scene:
         return stalls(work, window, waits, host_activity(self.trace, work, rank, KNOWLEDGE.hosts))
 
     def measure(self, step_range: str | None = None, *, replay: bool = False) -> list[DeviceMeasure]:
-        """All measurements of every device; with its graph where `replay`."""
-        found = []
+        """All measurements of every device, made once; with its graph where `replay`."""
+        key = (step_range, replay)
+        if key not in self._measured:
+            self._measured[key] = [
+                measure_device(self.trace, one, self.classified, KNOWLEDGE, replay=replay) for one in self._devices(step_range)
+            ]
+        return list(self._measured[key])
+
+    def memory(self) -> MemoryUse:
+        """What `measure` says of the memory of the only device, without all else."""
+        (one,) = self._devices()
+        swept = sweep(self.trace, one, without_repeated(one.begun, one.steps.frame, one.operations), self.classified.classes, KNOWLEDGE)
+        return memory_of(self.trace, one, swept, names_inside(self.trace, swept.inside), KNOWLEDGE)
+
+    def _devices(self, step_range: str | None = None) -> Iterator[DeviceWork]:
         for rank, device, work in self.works():
             begun = start_up(self.trace, work, rank, KNOWLEDGE.hosts)
             steps = find_steps(self.trace, work, rank, KNOWLEDGE.hosts.steps, model_work(KNOWLEDGE.buckets), step_range, begun)
-            one = DeviceWork(
+            yield DeviceWork(
                 rank=rank,
                 device=device,
                 operations=work,
@@ -145,8 +160,6 @@ class Scene:
                 around=step_ranges(self.trace, rank, steps.frame),
                 multiplied=product_ranges(self.trace),
             )
-            found.append(measure_device(self.trace, one, self.classified, KNOWLEDGE, replay=replay))
-        return found
 
     def steps(self, step_range: str | None = None, place: int = 0) -> StepWindows:
         """The step windows of one device."""

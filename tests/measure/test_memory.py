@@ -35,8 +35,7 @@ def sequence(*runs: tuple[str, str | None, int, int]) -> list[Item]:
 
 
 def recompute(*runs: tuple[str, str | None, int, int]) -> Recompute:
-    (one,) = scene(sequence(*runs)).measure()
-    return one.memory.recompute
+    return scene(sequence(*runs)).memory().recompute
 
 
 def in_steps(*steps: Sequence[tuple[str, str | None, int, int]]) -> Recompute:
@@ -47,8 +46,7 @@ def in_steps(*steps: Sequence[tuple[str, str | None, int, int]]) -> Recompute:
         Span(text=f"iteration {n}", start=max(end - length - 1, 0), end=end - 1)
         for n, (end, length) in enumerate(zip(ends, lengths, strict=True))
     ]
-    (one,) = scene(sequence(*(run for runs in steps for run in runs)), spans).measure()
-    return one.memory.recompute
+    return scene(sequence(*(run for runs in steps for run in runs)), spans).memory().recompute
 
 
 def outcome(found: Recompute) -> tuple[list[int] | None, str | None, int | None, int | None]:
