@@ -10,7 +10,7 @@ then in Megatron-Core's, of whose configuration the rest is made up.
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from diagnose.knowledge.settings import Calls, load_job_settings
@@ -45,6 +45,30 @@ _SOURCES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
+_OWN_FORMATS: dict[
+    str, dict[str, tuple[str, tuple[str, ...]]]
+] = {  # formats of one program's keys: what the keys start with, and the sources
+    "rl-fsdp": {
+        "actor_train.": (
+            "alibaba+ROLL",
+            ("roll/configs/training_args.py", "roll/configs/model_args.py", "roll/distributed/strategy/fsdp2_strategy.py"),
+        ),
+        "actor.": ("inclusionAI+AReaL", ("areal/api/cli_args.py",)),
+        "": ("NovaSky-AI+SkyRL", ("skyrl/train/config/config.py", "skyrl/train/config/sft_config.py")),
+    },
+    "xtuner": {
+        "model_cfg.": ("InternLM+xtuner", ("xtuner/v1/model/base.py", "xtuner/v1/model/moe/moe.py", "xtuner/v1/module/attention/mha.py")),
+        "": ("InternLM+xtuner", ("xtuner/v1/config/fsdp.py", "xtuner/v1/train/trainer.py", "xtuner/v1/datasets/config.py")),
+    },
+}
+
+
+def dotted() -> Iterator[tuple[str, str]]:
+    """The keys of the formats of `_OWN_FORMATS`, each with its format."""
+    table = load_job_settings()
+    return ((name, key) for name in _OWN_FORMATS for spec in table.specs.values() for key in spec.keys_in(name))
+
+
 def programs() -> Iterator[Calls]:
     """The programs whose own keys are known, but for NeMo 1, whose calls name its sources one by one."""
     return (one for record in load_job_settings().formats.values() for one in record.calls if one.of)
@@ -71,22 +95,27 @@ def _git(folder: Path, *words: str) -> str:
     return subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True, text=True).stdout
 
 
+def _place(folder: Path, name: str, sources: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, str, str]:
+    """Class, file and version of the first field of a name."""
+    for repository, files in sources:
+        clone = next(iter((folder / repository).glob("**/HEAD"))).parent
+        texts = {file: _git(clone, "show", f"HEAD:{file}") for file in files}
+        places = [(owner, file) for file, text in texts.items() for field, owner in _fields(text, file) if field == name]
+        places += [("-", file) for file, text in texts.items() if f'"{name}"' in text]  # a key that is looked up by its name
+        places.sort(key=lambda place: "Megatron" not in place[0] and "Mcore" not in place[0])  # a class of another engine may have it too
+        if places:
+            return *places[0], _git(clone, "rev-parse", "HEAD")[:10]
+    return "-", "MISSING", "-"
+
+
 def main(folder: Path) -> None:
     """Write the table."""
-    rows = ["# begins	key	class	file	version"]
+    rows = ["# begins, or the format	key	class	file	version"]
     for one in programs():
-        for key in own_keys(one):
-            name, found = key.rpartition(".")[2], None
-            for repository, files in (_SOURCES[one.of], _CORE):
-                clone = next(iter((folder / repository).glob("**/HEAD"))).parent
-                places = [
-                    (owner, file) for file in files for field, owner in _fields(_git(clone, "show", f"HEAD:{file}"), file) if field == name
-                ]
-                places.sort(
-                    key=lambda place: "Megatron" not in place[0] and "Mcore" not in place[0]
-                )  # a class of another engine may have it too
-                found = found or next(((*place, _git(clone, "rev-parse", "HEAD")[:10]) for place in places), None)
-            rows.append("\t".join((one.of, key, *(found or ("-", "MISSING", "-")))))
+        rows += ["\t".join((one.of, key, *_place(folder, key.rpartition(".")[2], (_SOURCES[one.of], _CORE)))) for key in own_keys(one)]
+    for name, key in dotted():
+        source = next(place for begins, place in _OWN_FORMATS[name].items() if key.startswith(begins))
+        rows.append("\t".join((name, key, *_place(folder, key.rpartition(".")[2], (source,)))))
     TABLE.write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 

@@ -10,7 +10,7 @@ from tests.builders.advised import patched
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK
 from tests.builders.jobs import parse_job, read_job
-from tests.job.make_program_table import TABLE, own_keys, programs
+from tests.job.make_program_table import TABLE, dotted, own_keys, programs
 
 SKYRL = (
     "python -m skyrl.train.entrypoints.main_base trainer.strategy=megatron trainer.placement.policy_num_gpus_per_node=8 "
@@ -57,7 +57,9 @@ def test_every_key_that_a_program_is_told_has_a_place_in_its_sources() -> None:
     lines = (line for line in TABLE.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
     held = {(row[0], row[1]): row[3] for row in csv.reader(lines, delimiter="\t")}
     assert {key: file for key, file in held.items() if file == "MISSING"} == {}
-    assert set(held) == {(one.of, key) for one in programs() for key in own_keys(one)}, "run `python -m tests.job.make_program_table`"
+    assert set(held) == {*dotted(), *((one.of, key) for one in programs() for key in own_keys(one))}, (
+        "run `python -m tests.job.make_program_table`"
+    )
 
 
 def test_what_a_program_lacks_is_a_key_that_some_fix_writes() -> None:

@@ -23,6 +23,7 @@ from diagnose.job.formats import (
     veomni,
     verl_fsdp,
     verl_sft,
+    xtuner,
 )
 from diagnose.job.formats.reader import Reader
 
@@ -30,6 +31,7 @@ READERS: Mapping[str, Reader] = {
     module.READER.name: module.READER
     for module in (
         torchtitan,
+        xtuner,
         veomni,
         verl_fsdp,
         verl_sft,
