@@ -2,16 +2,15 @@
 
 from collections.abc import Mapping
 
-import yaml
-
 from diagnose.document.diagnosis import Fact
 from diagnose.knowledge.load import load_rulebook
 from diagnose.model.vocabulary import FactValue, Status
+from tests.builders import yaml_text
 from tests.builders.kept import DATA
 
 BOOK = load_rulebook()
 
-CLEAN: Mapping[str, FactValue] = yaml.safe_load((DATA / "facts.yaml").read_text(encoding="utf-8"))  # nothing wrong
+CLEAN: Mapping[str, FactValue] = yaml_text.load((DATA / "facts.yaml").read_text(encoding="utf-8"))  # nothing wrong
 
 
 def facts(base: Mapping[str, FactValue] | None = None, *, inferred: tuple[str, ...] = (), **values: FactValue) -> dict[str, Fact]:

@@ -4,15 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from diagnose.job import Job
 from diagnose.job import read as jobs
 from diagnose.knowledge.settings import load_job_settings
+from tests.builders import yaml_text
 from tests.builders.kept import DATA
 
 Nested = dict[str, object]
-JOBS: Mapping[str, dict[str, Any]] = yaml.safe_load((DATA / "jobs.yaml").read_text(encoding="utf-8"))
+JOBS: Mapping[str, dict[str, Any]] = yaml_text.load((DATA / "jobs.yaml").read_text(encoding="utf-8"))
 TABLE = load_job_settings()
 A1, B1 = JOBS["A1"], JOBS["B1"]
 FLAGS = "--num-layers 4 --hidden-size 64 --num-attention-heads 4"  # of a model that Megatron-LM takes
@@ -21,7 +20,7 @@ FLAGS = "--num-layers 4 --hidden-size 64 --num-attention-heads 4"  # of a model 
 def job(base: dict[str, object] | None = None, **changes: object) -> Job:
     """A job from dotted keys; in `changes` two underscores stand for a dot, and None removes a key."""
     merged = {**(A1 if base is None else base), **{key.replace("__", "."): value for key, value in changes.items()}}
-    return parse_job(yaml.safe_dump({key: value for key, value in merged.items() if value is not None}), source="job.yaml")
+    return parse_job(yaml_text.dump({key: value for key, value in merged.items() if value is not None}), source="job.yaml")
 
 
 def read_job(path: Path, overrides: Sequence[str] = ()) -> Job:

@@ -22,7 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
+from tests.builders import yaml_text
 
 HERE = Path(__file__).parent
 KEYS = frozenset({"files", "reading", "refused", "raw", "start_up", "steps", "walls", "program", "first", "must_say", "must_never_say"})
@@ -75,7 +75,7 @@ class Sheet:
 
 
 def sheets() -> list[Sheet]:
-    found = [Sheet(path.stem, yaml.safe_load(path.read_text(encoding="utf-8"))) for path in sorted((HERE / "sheets").glob("*.yaml"))]
+    found = [Sheet(path.stem, yaml_text.load(path.read_text(encoding="utf-8"))) for path in sorted((HERE / "sheets").glob("*.yaml"))]
     for sheet in found:
         unknown = set(sheet.says) - KEYS
         if unknown or not sheet.files or not sheet.says.get("reading"):
@@ -87,7 +87,7 @@ def sheets() -> list[Sheet]:
 def misses() -> dict[str, dict[str, str]]:
     """Why a line is not true yet, by sheet and line."""
     held: dict[str, dict[str, str]] = {}
-    for miss in yaml.safe_load((HERE / "misses.yaml").read_text(encoding="utf-8")) or []:
+    for miss in yaml_text.load((HERE / "misses.yaml").read_text(encoding="utf-8")) or []:
         held.setdefault(miss["sheet"], {})[miss["line"]] = miss["why"]
     return held
 

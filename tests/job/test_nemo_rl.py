@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from diagnose.cli import cli
 from diagnose.errors import JobFileError
+from tests.builders import yaml_text
 from tests.builders.cases import for_each
 from tests.builders.jobs import parse_job, read, read_job
 
@@ -42,7 +42,7 @@ cluster: {gpus_per_node: 8, num_nodes: 2}
 
 def with_changes(**changes: object) -> str:
     """The configuration with other values under dotted keys, whose dots are written as two underscores; None takes a key away."""
-    data = yaml.safe_load(BASE)
+    data = yaml_text.load(BASE)
     for key, value in changes.items():
         *sections, last = key.split("__")
         node = data
@@ -51,7 +51,7 @@ def with_changes(**changes: object) -> str:
         node[last] = value
         if value is None:
             del node[last]
-    return yaml.safe_dump(data)
+    return yaml_text.dump(data)
 
 
 def test_a_policy_on_dtensor_is_read_in_nemo_rl_s_own_keys() -> None:

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from tests.builders import yaml_text
 from tests.builders.facts import BOOK
 
 TABLE = Path(__file__).parent / "unjudged.tsv"
@@ -31,6 +30,6 @@ def asked(node: Any) -> Iterator[str]:
 def test_every_setting_is_judged_or_has_a_reason_why_not() -> None:
     lines = (line for line in TABLE.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
     reasons = dict(csv.reader(lines, delimiter="\t"))
-    judged = {name for file in RULES.rglob("*.yaml") for name in asked(yaml.safe_load(file.read_text(encoding="utf-8")))}
+    judged = {name for file in RULES.rglob("*.yaml") for name in asked(yaml_text.load(file.read_text(encoding="utf-8")))}
     assert set(BOOK.settings) - judged == set(reasons)
     assert all(len(reason) > 20 for reason in reasons.values())

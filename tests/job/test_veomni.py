@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from diagnose.errors import JobFileError
+from tests.builders import yaml_text
 from tests.builders.advised import checked, patched, repaired
 from tests.builders.cases import for_each
 from tests.builders.jobs import parse_job, read, read_job
@@ -31,14 +31,14 @@ train:
 
 def with_train(**sections: object) -> str:
     """The job with other values in its train section; dots of a key are two underscores."""
-    data = yaml.safe_load(BASE)
+    data = yaml_text.load(BASE)
     for key, value in sections.items():
         *path, last = key.split("__")
         node = data["train"]
         for one in path:
             node = node.setdefault(one, {})
         node[last] = value
-    return yaml.safe_dump(data, sort_keys=False)
+    return yaml_text.dump(data, sort_keys=False)
 
 
 def test_a_configuration_is_read_in_veomni_s_own_keys() -> None:
@@ -90,7 +90,7 @@ def test_what_veomni_asserts_not_to_be_fails_and_is_mended(key: str) -> None:
     text = with_train(**{f"accelerator__{key}": 2})
     found = [(one.id, one.group) for one in checked(text).results]
     assert ("veomni-with-tensor-or-pipeline-parallelism", "will_fail") in found
-    assert yaml.safe_load(repaired(text).text)["train"]["accelerator"][key] == 1
+    assert yaml_text.load(repaired(text).text)["train"]["accelerator"][key] == 1
 
 
 @for_each(
@@ -102,7 +102,7 @@ def test_what_veomni_asserts_not_to_be_fails_and_is_mended(key: str) -> None:
 )
 def test_changes_are_written_in_veomni_s_own_keys(fix: str, path: tuple[str, ...], value: object) -> None:
     done = patched(BASE, fix)
-    node = yaml.safe_load(done.text)
+    node = yaml_text.load(done.text)
     for key in path:
         node = node[key]
     assert node == value

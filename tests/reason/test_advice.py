@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-import yaml
 
 from diagnose.knowledge.catalogue import ChangeSpec
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader, find
 from diagnose.reason.walls import bounds
+from tests.builders import yaml_text
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import A1, JOBS, job, parse_job
@@ -50,7 +50,7 @@ def test_both_tables_are_told() -> None:
 
 def test_every_case_of_a_job_and_its_advice() -> None:
     offenders = []
-    for case in yaml.safe_load((Path(__file__).parent / "cases" / "advice.yaml").read_text(encoding="utf-8")):
+    for case in yaml_text.load((Path(__file__).parent / "cases" / "advice.yaml").read_text(encoding="utf-8")):
         on = job({**JOBS[case["job"]], **case.get("with", {})})
         findings, unknown = find(facts(**case.get("facts", {})), job=on, rulebook=BOOK)
         found = {one.id for one in findings}

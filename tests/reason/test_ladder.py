@@ -9,11 +9,10 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml
-
 from diagnose.document.diagnosis import Fix
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader
+from tests.builders import yaml_text
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import JOBS, job
@@ -32,7 +31,7 @@ class Rung:
 # The document ran DeepEP on GB200 under Megatron-LM; Megatron-Bridge's gate refuses that, and the playbook follows the code.
 REFUSED_ON_GB200 = "Megatron-Bridge allows DeepEP on Ampere, Hopper, B200 and B300, not on gb200"
 BASELINE = 494.46
-LADDER = tuple(Rung(**row) for row in yaml.safe_load((Path(__file__).parent / "cases" / "ladder.yaml").read_text(encoding="utf-8")))
+LADDER = tuple(Rung(**row) for row in yaml_text.load((Path(__file__).parent / "cases" / "ladder.yaml").read_text(encoding="utf-8")))
 
 
 def before(place: int) -> dict[str, object]:

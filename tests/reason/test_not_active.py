@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-import yaml
 
 from diagnose.document.diagnosis import Fact, Finding
 from diagnose.job import Job
@@ -18,6 +17,7 @@ from diagnose.knowledge.data import packaged
 from diagnose.knowledge.load import load_rulebook
 from diagnose.reason.findings import find
 from fixtures import scenario
+from tests.builders import yaml_text
 from tests.builders.cases import for_each
 from tests.builders.jobs import parse_job
 from tests.builders.kept import DATA
@@ -66,10 +66,10 @@ def fresh(name: str) -> Mapping[str, Fact]:
 
 def job_of(name: str, changes: Mapping[str, Mapping[str, Any]] | None = None) -> Job:
     """The job file of a simulated run, with some settings of some sections changed."""
-    data = yaml.safe_load(scenario.load(name).job_text())
+    data = yaml_text.load(scenario.load(name).job_text())
     for section, values in (changes or {}).items():
         data[section] = {**data.get(section, {}), **values}
-    return parse_job(yaml.safe_dump(data))
+    return parse_job(yaml_text.dump(data))
 
 
 def fired(facts: Mapping[str, Fact], job: Job) -> dict[str, Finding]:

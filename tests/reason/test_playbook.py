@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from diagnose.document.diagnosis import Fact, Fix
 from diagnose.job import Job
@@ -15,12 +14,13 @@ from diagnose.model.vocabulary import FactValue
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader
 from diagnose.reason.forecast.changes import effect_of
+from tests.builders import yaml_text
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import A1, B1, Nested, job, parse_job, put
 
 H100 = facts()
 GB200 = facts(platform="gb200", gpu_compute_major=10, nvlink_domain=72)
-CASES = yaml.safe_load((Path(__file__).parent / "cases" / "playbook.yaml").read_text(encoding="utf-8"))
+CASES = yaml_text.load((Path(__file__).parent / "cases" / "playbook.yaml").read_text(encoding="utf-8"))
 GROUPS = {"MEM": 20, "COM": 21, "HOST": 8, "CMP": 11, "VLM": 12, "LCX": 12, "PCK": 1}
 ALL_IDS = [f"{group}-{number:02d}" for group, count in GROUPS.items() for number in range(1, count + 1)]
 FACT = re.compile(r"\b[a-z]+(?:_[a-z0-9]+)+\b")
@@ -344,7 +344,7 @@ def wrong_literal(change: ChangeSpec) -> str | None:
     """What is wrong with a value that is to be written as it stands: under its key in its framework it is read back as the setting that
     the change names, in that setting's type.
     """
-    value = yaml.safe_load(change.to)
+    value = yaml_text.load(change.to)
     if value is None:
         return "says nothing"
     if change.setting is None:
@@ -372,13 +372,13 @@ def written(change: ChangeSpec, value: object) -> str:
         registry = f"from torchtitan.trainer import Trainer\n\ndef one() -> Trainer.Config:\n    return Trainer.Config({last}={value})\n"
         return f"[{section}]\n{last} = {json.dumps(value)}\n" if section else registry
     if change.framework == "megatron-lm":
-        return yaml.safe_dump({"MODEL_ARGS": {change.key: value}})
+        return yaml_text.dump({"MODEL_ARGS": {change.key: value}})
     if change.framework == "environment":
-        return yaml.safe_dump({"MODEL_ARGS": {}, "ENV_VARS": {change.key: value}})
+        return yaml_text.dump({"MODEL_ARGS": {}, "ENV_VARS": {change.key: value}})
     if change.framework in OTHERS:
-        return yaml.safe_dump({**OTHERS[change.framework], **put({}, change.key, value)})
+        return yaml_text.dump({**OTHERS[change.framework], **put({}, change.key, value)})
     base: Nested = {"train": {"init_device": "meta"}} if change.framework == "veomni" else {"model": {"num_layers": 4}}
-    return yaml.safe_dump(put(base, change.key, value))
+    return yaml_text.dump(put(base, change.key, value))
 
 
 def test_a_literal_can_be_written_into_a_job_file() -> None:
@@ -407,4 +407,4 @@ def test_words_are_marked_as_a_choice() -> None:
         for key, change in ours
         if " " in change.to and change.framework == "megatron-bridge" and change.value is None and not change.choose
     ]
-    assert [(key, change.key) for key, change in words if isinstance(yaml.safe_load(change.to), str)] == []
+    assert [(key, change.key) for key, change in words if isinstance(yaml_text.load(change.to), str)] == []

@@ -3,13 +3,13 @@
 import copy
 
 import pytest
-import yaml
 
 from diagnose.document.diagnosis import Fact
 from diagnose.job import Job
 from diagnose.knowledge.catalogue import ChangeSpec
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.findings import FixReader
+from tests.builders import yaml_text
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import JOBS, Nested, parse_job, put
@@ -107,18 +107,18 @@ def apply(data: Nested, change: ChangeSpec, context: Context) -> None:
         put(data, change.key, [item for item in listed if item != change.to])
     else:
         number = context.numbers([change.value])[0] if change.value is not None else None
-        put(data, change.key, yaml.safe_load(change.to) if number is None else int(number) if number == round(number) else number)
+        put(data, change.key, yaml_text.load(change.to) if number is None else int(number) if number == round(number) else number)
 
 
 def applied(key: str, data: Nested, given: dict[str, Fact]) -> Job:
-    job = parse_job(yaml.safe_dump(data))
+    job = parse_job(yaml_text.dump(data))
     context = make_context(given, job, BOOK)
     ours = {"megatron-lm" if "MODEL_ARGS" in data else "megatron-bridge", "environment"}
     changed = copy.deepcopy(data)
     for change in BOOK.fixes[key].changes:
         if change.framework in ours and not change.choose and (change.only is None or context.holds(change.only) is not False):
             apply(changed, change, context)
-    return parse_job(yaml.safe_dump(changed))
+    return parse_job(yaml_text.dump(changed))
 
 
 def state(key: str, job: Job, given: dict[str, Fact]) -> str:
@@ -129,7 +129,7 @@ def state(key: str, job: Job, given: dict[str, Fact]) -> str:
 def test_an_applied_fix_is_on(kind: str) -> None:
     for key, (changes, given) in APPLIED.items():
         data = bridge_job(changes) if kind == "megatron-bridge" else lm_job(changes)
-        assert state(key, parse_job(yaml.safe_dump(data)), given) in ("applicable", "unknown"), key
+        assert state(key, parse_job(yaml_text.dump(data)), given) in ("applicable", "unknown"), key
         job = applied(key, data, given)
         assert job.format == kind, key
         assert state(key, job, given) == "already_on", key
@@ -159,7 +159,7 @@ def test_recompute_goes_down_in_steps_and_offload_takes_its_place() -> None:
     assert applied("MEM-03", data, H100).get("recompute_granularity") == "none"
     flags = lm_job({})
     flags["MODEL_ARGS"]["--recompute-activations"] = True  # type: ignore[index]
-    assert parse_job(yaml.safe_dump(flags)).get("recompute_granularity") == "selective"
+    assert parse_job(yaml_text.dump(flags)).get("recompute_granularity") == "selective"
     assert applied("MEM-03", flags, H100).get("recompute_granularity") == "none"
     assert applied("MEM-19", flags, H100).get("recompute_granularity") == "full"
     data = bridge_job({"recompute_granularity": "selective", "recompute_modules": ["moe", "moe_act", "layernorm"]})

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from msgspec.structs import replace
 
 from diagnose.cli import main
@@ -21,6 +20,7 @@ from diagnose.reason.findings import FixReader, find
 from diagnose.reason.patch import wanted_by
 from diagnose.render.knowledge.entries import Catalogue
 from diagnose.render.knowledge.kinds import KINDS
+from tests.builders import yaml_text
 from tests.builders.advised import checked, patched, repaired
 from tests.builders.cases import for_each
 from tests.builders.diagnosis import rich
@@ -34,7 +34,7 @@ MOE = {"num_moe_experts": 128, "expert_model_parallel_size": 16, "moe_token_disp
 
 
 def bridge(**sections: dict[str, Any]) -> str:
-    return yaml.safe_dump({"model": MOE | sections.pop("model", {}), "platform": "h100", **sections}, sort_keys=False)
+    return yaml_text.dump({"model": MOE | sections.pop("model", {}), "platform": "h100", **sections}, sort_keys=False)
 
 
 def failing(text: str) -> set[str]:
@@ -73,7 +73,7 @@ def _job_of(spec: CheckSpec) -> str:
         elif not setting.startswith("advised_"):
             numbers = isinstance(value, list) and setting == "moe_layer_freq"
             found[setting] = [int(one) for one in value] if numbers and isinstance(value, list) else value
-    return yaml.safe_dump(found, sort_keys=False)
+    return yaml_text.dump(found, sort_keys=False)
 
 
 @pytest.mark.deep
