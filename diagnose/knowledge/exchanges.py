@@ -12,7 +12,7 @@ from diagnose.knowledge.data import checked, contents
 from diagnose.model.vocabulary import CommKind
 
 FILE = "exchanges.yaml"
-Shape = Literal["all_to_all", "all_gather", "reduce_scatter", "all_reduce", "rooted", "sync", "pairwise"]
+Shape = Literal["all_to_all", "all_gather", "reduce_scatter", "all_reduce", "rooted", "sync", "pairwise", "own"]
 
 
 class ExchangeName(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

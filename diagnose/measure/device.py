@@ -409,7 +409,7 @@ def _measured(
     memory = memory_of(trace, one, swept, names, knowledge)
     data_dependent = [bucket for bucket, spec in knowledge.buckets.items() if spec.data_dependent]
     holds = holds_of(work, host)
-    exchanged = exchanges(work, inside, windows, classes, absent, trace, knowledge.exchanges, knowledge.features)
+    exchanged = exchanges(work, inside, windows, classes, absent, trace, knowledge.exchanges, knowledge.features, memory.recompute.ops)
     measured = DeviceMeasure(
         rank=rank,
         device=one.device,

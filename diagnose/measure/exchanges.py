@@ -104,10 +104,16 @@ def exchanges(
     trace: Trace,
     names: ExchangeNames,
     features: Features,
+    repeated: pl.Series,
 ) -> Exchanges:
-    """`work`: all operations, `inside`: those in steps, with index; both with class_id, name_id, payload_id, bucket, role, phase."""
+    """`work`: all operations, `inside`: those in steps, with index; both with class_id, name_id, payload_id, bucket, role, phase.
+    `repeated`: rows of forward work that backward runs again: where no range says so its names still tell forward, and so does that of a
+    kernel just before it.
+    """
     lanes, instances = _instances(work, windows, classes, trace, names, features)
-    phases = inside.filter((pl.col("role") == "compute") & pl.col("phase").is_in(["forward", "backward"]))
+    compute = inside.filter(pl.col("role") == "compute").sort("start", "op")
+    again = pl.col("op").is_in(repeated.implode())
+    phases = compute.filter(pl.col("phase").is_in(["forward", "backward"]) & ~again & ~again.shift(-1, fill_value=False))
     blocking = found.pieces.filter(pl.col("cause") == "blocking").select("index", "start", "end", "op", "producer")
     unnamed = instances.filter(pl.col("lane").is_in([number for number, lane in enumerate(lanes) if lane.unnamed_transfer]))["op"]
     waits = _stage_waits(blocking, work, windows, classes, phases)

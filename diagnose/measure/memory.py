@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 import polars as pl
@@ -363,14 +363,21 @@ def _second_times(units: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
 
 
 def _taken(ahead: pl.Series) -> pl.Series:
-    """Which of the units, in order, are a forward that a later backward takes while another is left: each the last one."""
+    """Which of the units, in order, are a forward that backward takes next while another is left: each the last one.
+
+    What runs again does so just before its backward. What a later one takes, behind another forward, is another micro-batch's.
+    """
     left: list[int] = []
     taken = [False] * len(ahead)
+    begun, before = 0, False  # where the last run of forwards begins
     for place, forward in enumerate(ahead):
         if forward:
+            begun = begun if before else place
             left.append(place)
         elif left:
-            taken[left.pop()] = bool(left)
+            last = left.pop()
+            taken[last] = bool(left) and last >= begun
+        before = forward
     return pl.Series("taken", taken, dtype=pl.Boolean)
 
 
@@ -436,16 +443,29 @@ def stretches(names: Sequence[int], signs: Sequence[int | None]) -> list[tuple[i
     `signs`: what a kernel is known as: 0 of the backward, 1 of a first forward, 2 of a repeated one; None for all others.
     """
     follows: set[tuple[int, int]] = set()
-    last: int | None = None
+    leading: dict[int, set[tuple[int, ...]]] = defaultdict(set)  # by a first forward's name what leads up to it from behind a backward
+    last, known = None, -1
     for place, sign in enumerate(signs):
         if sign is not None:
             if sign == _FIRST and last is not None:
                 follows.update(zip(names[last:place], names[last + 1 : place + 1], strict=True))
-            last = place if sign == _FIRST else None
+            elif sign == _FIRST:
+                leading[names[place]].add(tuple(names[known + 1 : place]))
+            last, known = (place if sign == _FIRST else None), place
 
     def goes_on(place: int) -> bool:
         """Whether the kernel at `place` follows the one before it as in a first forward."""
         return (names[place - 1], names[place]) in follows
+
+    def led_up(place: int, since: int) -> int:
+        """Where the kernels begin that lead up to `place`, none before `since`, as they lead up to a first forward."""
+        begin = place
+        for lead in leading[names[place]]:
+            at = place
+            while at > since and signs[at - 1] is None and place - at < len(lead) and names[at - 1] == lead[at - 1 - place]:
+                at -= 1
+            begin = min(begin, at)
+        return begin
 
     found, taken = [], 0
     for place, sign in enumerate(signs):
@@ -454,7 +474,7 @@ def stretches(names: Sequence[int], signs: Sequence[int | None]) -> list[tuple[i
         end = place + 1
         while end < len(names) and signs[end] is None and goes_on(end):
             end += 1
-        begin = place
+        begin = led_up(place, taken) if sign == _SECOND else place
         while sign == _SECOND and begin > taken and signs[begin - 1] is None and goes_on(begin):
             begin -= 1
         taken = end

@@ -53,6 +53,7 @@ CLASSES: dict[str, tuple[str, str, str | None, str | None, str]] = {
     "gradients": ("collective", "transport", "data", "nccl", "collective"),
     "ncclDevKernel_AllReduce_Sum_bf16_RING_LL": ("collective", "transport", "data", "nccl", "collective"),
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL": ("collective", "transport", "data", "nccl", "collective"),
+    "send": ("collective", "transport", "pipeline", "nccl", "collective"),
     "permute": ("dispatch", "packing", None, None, "permute"),
     "memcpy": ("memcpy", "copy", None, None, "copy"),
     "memset": ("memset", "copy", None, None, "copy"),

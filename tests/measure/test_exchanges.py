@@ -7,6 +7,7 @@ from diagnose.model.trace import PAYLOADS
 from tests.builders.records import replace
 from tests.builders.scene import run, scene
 from tests.builders.small_traces import trace_of
+from tests.measure.test_memory import STAGE, STAGE_BACK, Run, sequence
 
 
 def test_the_bytes_that_a_trace_tells_go_before_what_elements_make() -> None:
@@ -33,6 +34,17 @@ def test_experts_that_run_on_several_streams_at_once_work_as_long_as_they_take_t
         run("nccl", 150_000, 160_000, 5, stream=20),
     ]).measure()  # fmt: skip
     assert measured.exchanges.instances["expert_ns"].to_list() == [80_000, 130_000]
+
+
+def test_a_stage_that_runs_forward_work_again_cools_down_from_its_first_forwards_on() -> None:
+    """What it waits for after the last of these comes at the end of the pipeline, though forward kernels still run in backward."""
+    waits: list[Run] = [("send", None, 1, 50)]
+    ran = sequence(("norm", "forward", 1, 99), *STAGE * 2, *STAGE_BACK, *waits, *STAGE_BACK)
+    (measured,) = scene([replace(item, at=place) for place, item in enumerate(ran)]).measure()
+    assert measured.memory.recompute.per_window is not None
+    assert measured.memory.recompute.per_window["ns"].to_list() == [2 * 53 + 1]  # and the ns behind the wait
+    parts = measured.exchanges.stage_waits.select("warm_up_ns", "steady_ns", "cool_down_ns")
+    assert parts.rows() == [(0, 0, 50)]
 
 
 def test_a_kernel_that_serves_two_parts_of_the_model_counts_for_each_of_them() -> None:

@@ -93,14 +93,27 @@ AHEAD: list[Run] = [LAYER, *BLOCK, ("gemm", None, 1, 10), LAYER, *BLOCK, ("gemm"
 FEED: list[Run] = [("gemm", None, 1, 20), ("softmax", None, 1, 5), ("gemm", None, 1, 20)]
 FEED_BACK: list[Run] = [("gemm", None, 2, 20), ("elementwise", None, 1, 9), ("gemm", None, 2, 20)]
 DENSE: list[Run] = [LAYER, *FEED, ("elementwise", None, 1, 5)]
+# Of a pipeline's stage, which runs another micro-batch forward between two backward passes: of its second norm and its experts once more.
+ROUTED_EXPERTS: list[Run] = [("top_k", "forward", 1, 10), ("nvjet_tst_TNN", None, 2, 20)]
+STAGE: list[Run] = [
+    ("norm", "forward", 1, 10), ("gemm", None, 1, 15), ("attention", "forward", 1, 10), ("norm", "forward", 1, 10), *ROUTED_EXPERTS,
+    ("elementwise", None, 1, 9),
+]  # fmt: skip
+STAGE_BACK: list[Run] = [
+    ("norm", "forward", 1, 10), *ROUTED_EXPERTS, *BACK, ("top_k_bwd", "backward", 1, 10), ("norm", "backward", 1, 20),
+    ("attention_bwd", "backward", 1, 25), ("norm", "backward", 1, 20),
+]  # fmt: skip
 # Kernels in a row, and what is found: repeated ns in the only window, its status, forward and backward attention kernels.
 FOUND: dict[str, tuple[list[Run], tuple[list[int] | None, str | None, int | None, int | None]]] = {
     # Seven kernels and the seven gaps before them.
     "checkpoint ranges measure it": (
         [("gemm", "forward", 3, 20), FORWARD, ("gemm", "recompute", 3, 20), ("attention", "recompute", 4, 10), BACKWARD], ([107], "measured", 8, 4)),
-    # Permute, exchange and two products with the gaps before them. Where the softmax belongs nothing tells, since no product ran before it.
+    # Softmax, permute, exchange and two products with the gaps before them, as they stand before the first product.
     "experts whose products run forward twice for one gradient are repeated with what leads to them": (
-        [FORWARD, *EXPERTS, ("elementwise", None, 1, 9), *EXPERTS, *BACK, BACKWARD], ([11 + 51 + 21 + 21], "inferred", 4, 4)),
+        [FORWARD, *EXPERTS, ("elementwise", None, 1, 9), *EXPERTS, *BACK, BACKWARD], ([6 + 11 + 51 + 21 + 21], "inferred", 4, 4)),
+    # Norm, router and two products, four times. The fourth micro-batch's forward stands between two backward passes, and repeats nothing.
+    "another micro-batch's forward before a backward pass is not repeated": (
+        [*STAGE * 3, *STAGE_BACK, *STAGE, *STAGE_BACK * 3], ([4 * (11 + 11 + 21 + 21 - 11)], "inferred", 4, 4)),
     "an evaluation behind the backward pass repeats no experts": (
         [FORWARD, *EXPERTS, ("elementwise", None, 1, 9), *BACK, BACKWARD, *EXPERTS], ([0], "inferred", 4, 4)),
     "experts whose products run forward as often as back are not repeated": (

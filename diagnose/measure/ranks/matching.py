@@ -228,11 +228,12 @@ def match(members: Sequence[Member], mesh: Mesh | None, clocks: Leads | None = N
 
 
 def _member_lanes(members: Sequence[Member]) -> Iterator[MemberLane]:
-    """Every lane of every member, with its instances."""
+    """Every lane of every member in which it meets others, with its instances."""
     for member in members:
         found = member.device.exchanges
         for (number,), rows in found.instances.group_by("lane", maintain_order=True):
-            yield MemberLane(member=member, lane=found.lanes[int(number)], rows=rows)
+            if (lane := found.lanes[int(number)]).shape != "own":
+                yield MemberLane(member=member, lane=lane, rows=rows)
 
 
 def _group_key(lane: Lane) -> Hashable | None:

@@ -116,6 +116,17 @@ def test_a_transfer_between_stages_is_not_matched_by_order() -> None:
     assert left == [(0, PAIRWISE), (1, PAIRWISE)]
 
 
+def test_what_each_member_does_by_itself_is_not_matched() -> None:
+    """The flags that HybridEP raises before it meets the others end where each rank begins to wait."""
+    alone = lane(kind="expert", operation="expected value", shape="own", stream=5)
+    met = lane(kind="expert", operation="notify", shape="sync", stream=5)
+    times = ends(12, 8)
+    lanes = [{alone: rans([end - 400_000 * rank for end in times]), met: rans(times)} for rank in range(3)]
+    found, left = job([Did(rank=rank, lanes=own) for rank, own in enumerate(lanes)])
+    assert ([one[0] for one in found], [one[2:] for one in found]) == (["expert"], [((0, 1, 2), 12)])
+    assert left == []
+
+
 def test_unknown_transfers_may_be_the_pipeline_s_where_ranks_hold_different_parts_of_the_model() -> None:
     """Two stages of two ranks send and receive in step, so that all four end together; that is no exchange of four."""
     unknown = lane(kind="other", operation="send-receive", shape="pairwise", stream=5)
