@@ -329,6 +329,9 @@ def _facts(
         chosen = configured_recompute(values, job)
         (configured if chosen else guessed).update(_RECOMPUTE)
         values |= chosen
+    if (stages := repeated_in_other_stages(values, job)) is not None:
+        values["recompute_stages_ns"] = stages
+        guessed.add("recompute_stages_ns")
     if values["blocking_inferred_share"]:
         guessed |= {name for name in rulebook.facts if "blocking" in name}
     found = typed_facts(values, {name: spec.unit for name, spec in rulebook.facts.items()}, frozenset(guessed))
@@ -373,6 +376,22 @@ def _with_levels(memory: Memory, facts: Mapping[str, Fact]) -> Memory:
     if facts["recompute_ns"].value is None:
         known = structs.replace(memory, recompute_ns=None, recompute_lower_ns=None, recompute_status=None)
     return structs.replace(known, peak_allocated_bytes=allocated, peak_reserved_bytes=reserved)
+
+
+def repeated_in_other_stages(values: Mapping[str, FactValue], job: Job | None) -> int | None:
+    """By what waiting for other pipeline stages would be shorter without recompute, ns per step; None where there is none of either.
+
+    They repeat as much as this one, and the bubble is made of their passes, with the same share of recompute as the rest of the step. With
+    p even stages, v virtual stages on each and m micro-batches that is (p − 1) / (v m) of what one repeats; a stage that waits little
+    because it has most to do wins that, too.
+    """
+    repeated, waiting, step = (values.get(name) for name in ("recompute_ns", "pipeline_parallel_blocking_ns", "step_ns"))
+    if not isinstance(repeated, int) or not isinstance(waiting, int) or not isinstance(step, int) or not repeated or not 0 < waiting < step:
+        return None
+    stages, batches = count_of(job, "pipeline_model_parallel_size"), count_of(job, "num_microbatches")
+    virtual = count_of(job, "virtual_pipeline_model_parallel_size") or 1
+    even = 0.0 if stages is None or batches is None else (stages - 1) / (virtual * batches)
+    return min(waiting, round(repeated * max(waiting / (step - waiting), even)))
 
 
 _RECOMPUTE = ("recompute_ns", "recompute_lower_ns", "recompute_share", "recompute_restart_ns")

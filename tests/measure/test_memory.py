@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from diagnose.document.device import Memory
+from diagnose.job.derived import completed
 from diagnose.measure.facts import trace_facts
 from diagnose.measure.memory import Recompute, certain_stretches, peaks
 from diagnose.measure.records import memory
 from diagnose.model.trace import Device
 from diagnose.pipeline import diagnose
-from diagnose.reason.conclude import configured_recompute
+from diagnose.reason.conclude import configured_recompute, repeated_in_other_stages
 from fixtures.accuracy import capture_of, write
 from fixtures.scenario import load
 from tests.builders.cases import for_each
@@ -375,6 +376,27 @@ def test_the_value_that_a_job_file_picks(configured: str, chosen: int | None) ->
     share = None if chosen is None else chosen / 1000
     assert [found.get(name) for name in ("recompute_ns", "recompute_lower_ns", "recompute_share")] == [chosen, chosen, share]
     assert configured_recompute({**values, "recompute_ns": 0}, job) == {}, "the trace shows none"
+
+
+@for_each(
+    "waiting, repeated, sizes, won",
+    (20, 40, "", 10),  # a quarter of what lies outside the bubble
+    (20, 40, "pipeline_model_parallel_size: 4}\ntrain: {global_batch_size: 8, micro_batch_size: 1", 15),  # (4 - 1) / 8 of it
+    (5, 40, "pipeline_model_parallel_size: 4}\ntrain: {global_batch_size: 8, micro_batch_size: 1", 5),  # no more than is waited
+    (
+        20,
+        40,
+        "pipeline_model_parallel_size: 4, virtual_pipeline_model_parallel_size: 2}\ntrain: {global_batch_size: 8, micro_batch_size: 1",
+        10,
+    ),
+    (0, 40, "", None),
+    (20, 0, "", None),
+    (20, None, "", None),
+)
+def test_other_stages_of_a_pipeline_repeat_as_much(waiting: int, repeated: int | None, sizes: str, won: int | None) -> None:
+    values = {"recompute_ns": repeated, "pipeline_parallel_blocking_ns": waiting, "step_ns": 100}
+    job = completed(parse_job(f"model: {{num_layers: 8, {sizes}}}\n"), world_size=4) if sizes else None
+    assert repeated_in_other_stages(values, job) == won
 
 
 @for_each("modules, told, known", ("[moe]", False, False), ("[moe]", True, True), ("[moe]", None, True), ("[mlp]", False, True))

@@ -183,6 +183,14 @@ def test_a_host_that_waits_for_what_it_has_sent_gains_no_more_than_that_comes_ea
     assert (found["recompute_ns"], found["recompute_restart_ns"]) == (50, pytest.approx(0, abs=2))
 
 
+def test_the_memory_wall_holds_what_is_waited_less_for_other_stages() -> None:
+    told = facts(step_ns=100_000_000, recompute_ns=20_000_000, recompute_lower_ns=10_000_000, recompute_stages_ns=4_000_000)
+    none = facts(step_ns=100_000_000, recompute_ns=20_000_000, recompute_lower_ns=10_000_000)
+    wall, other = (next(one for one in bounds(one, KNOWLEDGE.rulebook) if one.wall == "memory") for one in (told, none))
+    assert ((wall.bound_ns or 0) - (other.bound_ns or 0), (wall.lower_ns or 0) - (other.lower_ns or 0)) == (4_000_000, 2_000_000)
+    assert wall.parts["recompute"] == 24_000_000
+
+
 def test_the_memory_wall_holds_what_the_host_is_late_less() -> None:
     """In its lower end as much of it as is repeated for certain."""
     told = facts(step_ns=100_000_000, recompute_ns=20_000_000, recompute_lower_ns=10_000_000, recompute_restart_ns=4_000_000)
