@@ -204,15 +204,16 @@ class StepAnchor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class StartUpLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How start-up is told from steady work.
 
-    `long_call_ns`: from here on a call at its first use is a first-use cost; `slow_launches`: more long launches of one kernel
-    are no first use; `queue`: operations launched and not begun that explain a long launch call; `steady_share`, `named_share`: share of
-    the compute work that has to follow a cost, or a range named so; `only_share`: from
-    here on a capture is nothing but start-up; `run_share`: with less of the compute work behind start-up, and most of the time before it,
-    too.
+    `long_call_ns`: from here on a call at its first use is a first-use cost; `slow_launches`: more long launches of one kernel are no first
+    use; `longer`: times the usual slow call of a name, from which on its first one is, though more are slow; `queue`: operations launched
+    and not begun that explain a long launch call; `steady_share`, `named_share`: share of the compute work that has to follow a cost, or a
+    range named so; `only_share`: from here on a capture is nothing but start-up; `run_share`: with less of the compute work behind
+    start-up, and most of the time before it, too.
     """
 
     long_call_ns: int
     slow_launches: int
+    longer: float
     queue: int
     steady_share: float
     named_share: float

@@ -216,8 +216,8 @@ def _first_calls(trace: Trace, work: pl.DataFrame, calls: pl.DataFrame, rules: H
     """Calls that took long where they were made first, and calls that load code or create a context.
 
     A launch counts where hardly any launch of its kernel takes long (variants of a kernel share its name) and fewer operations than a queue
-    holds were waiting, another call where hardly any of its name does; copies and synchronising calls wait for data and work, and are no
-    first use.
+    holds were waiting, another call where few of its name do, or not nearly as long; copies and synchronising calls wait for data and work,
+    and are no first use.
     """
     limits = rules.start_up
     named = trace.names.select(
@@ -242,9 +242,8 @@ def _first_calls(trace: Trace, work: pl.DataFrame, calls: pl.DataFrame, rules: H
         .agg((pl.col("role") == "copy").any().alias("copies"), pl.col("kernel", "launches", "slow").first())
     )
     alike = calls.join(long, on="name_id", how="semi").group_by("name_id")
-    of_name = alike.agg(
-        pl.col("start").min().alias("first"), pl.len().alias("calls"), (lasting >= limits.long_call_ns).sum().alias("slow_calls")
-    )
+    slow = lasting >= limits.long_call_ns
+    of_name = alike.agg(pl.col("start").min().alias("first"), slow.sum().alias("slow_calls"), lasting.filter(slow).median().alias("usual"))
     issued, begun = launches["issued"].sort(), launches["start"].sort()
     found = (
         long.join(launched, on="start", how="left")
@@ -253,12 +252,10 @@ def _first_calls(trace: Trace, work: pl.DataFrame, calls: pl.DataFrame, rules: H
             (issued.search_sorted(long["start"]).cast(pl.Int64) - begun.search_sorted(long["start"]).cast(pl.Int64)).alias("queued")
         )
     )
-
-    def rare(slow: str, all_of_it: str) -> pl.Expr:
-        return (pl.col(slow) <= limits.slow_launches) & ((pl.col(slow) * 10 <= pl.col(all_of_it)) | (pl.col(slow) == 1))
-
-    launching = ~pl.col("copies") & rare("slow", "launches") & (pl.col("queued") < limits.queue)
-    plain = (pl.col("start") == pl.col("first")) & rare("slow_calls", "calls")
+    rare = (pl.col("slow") <= limits.slow_launches) & ((pl.col("slow") * 10 <= pl.col("launches")) | (pl.col("slow") == 1))
+    launching = ~pl.col("copies") & rare & (pl.col("queued") < limits.queue)
+    alone = (pl.col("slow_calls") <= limits.slow_launches) | (lasting >= limits.longer * pl.col("usual"))
+    plain = (pl.col("start") == pl.col("first")) & alone
     once = pl.when(pl.col("copies").is_null()).then(plain).otherwise(launching)
     bare = pl.col("kernel").str.replace("^void ", "").str.replace(r"[<(].*$", "")  # without template arguments and parameters
     kernel = pl.when(bare.str.len_chars() > 0).then(bare).otherwise("kernel")

@@ -194,7 +194,7 @@ def test_step_anchors_in_order_of_preference(hosts: HostRules, text: str, anchor
 
 def test_a_wrong_host_file_is_refused(tmp_path: Path):
     path = tmp_path / "hosts.yaml"
-    limits = "start_up: {long_call_ns: 1, slow_launches: 1, queue: 1, steady_share: 0.5, named_share: 0.1, only_share: 0.5, run_share: 0.7}"
+    limits = "start_up: {long_call_ns: 1, slow_launches: 1, longer: 2.0, queue: 1, steady_share: 0.5, named_share: 0.1, only_share: 0.5, run_share: 0.7}"
     path.write_text(f"calls: []\nranges: []\n{limits}\nsteps:\n  - id: a\n    pattern: '('\n    numbered: true\n")
     with pytest.raises(RuleFileError, match=r"hosts.yaml: steps, a: the pattern"):
         load_host_rules(path)

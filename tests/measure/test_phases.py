@@ -134,6 +134,13 @@ def test_the_first_long_call_of_a_name_creates_a_context_or_lets_memory_grow(nam
     assert found.begin == 310 * MS
 
 
+def test_a_first_call_that_takes_much_longer_than_the_slow_ones_after_it_is_a_first_use() -> None:
+    """The others are long because what they allocate is large."""
+    later = [call("cudaMalloc", (310 + 10 * place) * MS, (313 + 10 * place) * MS) for place in range(5)]
+    found = begun(scene([call("cudaMalloc", 0, 300 * MS), *later, *loop(400 * MS)]))
+    assert found.costs.rows() == [(0, 300 * MS, "cudaMalloc", False)]
+
+
 def test_uploads_before_the_first_compute_kernel_are_no_part_of_the_window() -> None:
     uploads = [run("memcpy", place * MS, (place + 1) * MS, place * MS - 10, copy_kind="h2d", bytes=10**9) for place in range(1, 9)]
     found = begun(scene([*uploads, *loop(20 * MS)]))
