@@ -32,7 +32,7 @@ from tests.builders.scene import KNOWLEDGE, Item, Scene, Span, await_event, call
 from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
 
 FROM_THE_PLATFORM = {"gpu_maker", "platform", "nvlink_domain"}  # added where the platform table is known
-FROM_THE_JOB = {"recompute_stages_ns"}  # its sizes of a pipeline take part, and it is null without one
+FROM_THE_JOB = {"recompute_stages_ns"}  # the sizes of its pipeline take part; null where no stage is waited for
 FROM_THE_LOG = {"profiler_slowdown", "profiler_starved_ns", "unprofiled_step_ns"}  # added where a log is given, null without one
 
 
