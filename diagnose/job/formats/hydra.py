@@ -5,7 +5,6 @@ Their groups hold Megatron's own names, so a job is read in the keys of Megatron
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -93,7 +92,6 @@ _SECTIONS = frozenset(
         "actor",
     }
 )
-_MAPPED = re.compile(r"list\(range\(\s*(\d{1,6})\s*,\s*(\d{1,6})\s*\)\)")  # ROLL: the devices of a role
 _LETTERS = {"d": "data_parallel_size", "t": "tensor_model_parallel_size", "p": "pipeline_model_parallel_size", "c": "context_parallel_size"}
 _BACKEND = re.compile(
     r"(megatron|fsdp|archon):(?:\(attn:)?((?:[dtpce]\d{1,5})+)(?:\|ffn:((?:[dtpce]\d{1,5})+)\))?"
@@ -206,22 +204,14 @@ def _switched_off(shown: str, by_key: Mapping[str, Leaf]) -> bool:
     return without or (fp8 is not None and fp8.value is not True and shown.startswith(_FP8))
 
 
-def mapped(devices: object) -> int | None:
-    """How many devices a mapping of ROLL names; None where it does not tell."""
-    found = _MAPPED.fullmatch(str(devices))
-    return None if found is None else int(found[2]) - int(found[1])
-
-
 def _spread(by_key: Mapping[str, Leaf]) -> Iterable[Leaf]:
     """What ROLL and AReaL say of the devices that the actor trains on; those of other roles are others, or the same again."""
-    devices = next((leaf for key, leaf in by_key.items() if rl_programs.canonical(key) == "actor_train.device_mapping"), None)
-    if devices is not None and (count := mapped(devices.value)) is not None:
-        yield replace(devices, key="world_size", value=count, forced=False)
+    yield from rl_programs.devices(by_key)
     backend = by_key.get("actor.backend")
     if backend is None or not (spread := _BACKEND.fullmatch(str(backend.value))):
         return
-    sizes = {letter: int(number) for letter, number in re.findall(r"([dtpce])(\d+)", spread[2])}
-    yield replace(backend, key="world_size", value=math.prod(size for letter, size in sizes.items() if letter != "e"), forced=False)
+    sizes, ranks = rl_programs.spread(spread[2])
+    yield replace(backend, key="world_size", value=ranks, forced=False)
     for letter, name in _LETTERS.items() if spread[1] == "megatron" else ():
         if letter != "d":
             yield replace(backend, key=name, value=sizes.get(letter, 1), forced=False)

@@ -40,6 +40,15 @@ class Layers(Struct, frozen=True, kw_only=True):
         return next((one for path in tries if (one := start.beside(path)) is not None and _is_map(one)), None)
 
 
+class _Entry(Struct, frozen=True, kw_only=True):
+    """One entry of a defaults list. `overrides`: it chooses for a group that stands elsewhere, and brings no values of its own."""
+
+    name: str
+    group: str = ""
+    package: str | None = None
+    overrides: bool = False
+
+
 def _is_map(text: JobText) -> bool:
     try:
         return text.yaml is not None
@@ -111,20 +120,21 @@ def _composed(text: JobText, layers: Layers, package: str, level: int) -> list[L
     own = leaves_of({key: value for key, value in text.yaml.data.items() if key not in ("defaults", "hydra")}, text.yaml.lines)
     base: list[Leaf] = []
     entries = list(_entries(text.yaml.data.get("defaults")))
-    for group, _, name in (entry for entry in entries if entry[0].startswith("override ")):
-        layers.chosen.setdefault(group.removeprefix("override "), name)
-    for entry, target, name in (entry for entry in entries if not entry[0].startswith("override ")):
-        below = _defaults_entry(text, layers, (entry, target, name), package, level)
+    for entry in entries:
+        if entry.overrides:
+            layers.chosen.setdefault(entry.group, entry.name)
+    for entry in entries:
+        below = None if entry.overrides else _defaults_entry(text, layers, entry, package, level)
         if below is not None:
             base = laid(base, below)
     return laid(base, [_in_package(leaf, package) for leaf in own])
 
 
-def _defaults_entry(text: JobText, layers: Layers, entry: tuple[str, str | None, str], package: str, level: int) -> list[Leaf] | None:
+def _defaults_entry(text: JobText, layers: Layers, entry: _Entry, package: str, level: int) -> list[Leaf] | None:
     """The values of one entry; None where there are none, with a note where the file is not at hand."""
-    group, target, name = entry
+    group, target = entry.group, entry.package
     key = group if target is None else f"{group}@{target}"
-    name = layers.chosen.get(key, name) if group else name
+    name = layers.chosen.get(key, entry.name) if group else entry.name
     name = _CHOICE.sub(lambda match: layers.chosen.get(match[1], match[0]), name)
     layers.chosen.setdefault(key, name)
     inner = layers.find(f"{group}/{name}" if group else name, text) if level < _MAX_LEVEL else None
@@ -145,17 +155,17 @@ def _package(group: str, target: str | None, package: str) -> str:
     return ".".join(part for part in (package, said) if part)
 
 
-def _entries(given: object) -> Iterator[tuple[str, str | None, str]]:
-    """Group, package and name of each entry of a defaults list; a file that is named alone has no group."""
+def _entries(given: object) -> Iterator[_Entry]:
+    """The entries of a defaults list; a file that is named alone has no group."""
     for one in [given] if isinstance(given, str) else given if isinstance(given, list) else []:
         if isinstance(one, str) and one != "_self_":
             name, _, target = one.partition("@")
-            yield "", target or None, name
+            yield _Entry(name=name, package=target or None)
         for key, value in one.items() if isinstance(one, Mapping) else ():
             match = _ENTRY.fullmatch(str(key))
             if match is not None and isinstance(value, str):
-                group = match["group"].strip()
-                yield f"override {group}" if str(key).startswith("override ") else group, match["package"], value
+                overrides = str(key).startswith("override ")
+                yield _Entry(name=value, group=match["group"].strip(), package=match["package"], overrides=overrides)
 
 
 def _in_package(leaf: Leaf, package: str) -> Leaf:

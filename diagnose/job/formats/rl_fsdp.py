@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -61,15 +60,13 @@ def _translated(leaves: Sequence[Leaf]) -> Iterable[Leaf]:
 
 def _spread(by_key: Mapping[str, Leaf]) -> Iterator[Leaf]:
     """What AReaL's word for a backend and ROLL's list of devices say of the ranks that train."""
-    devices = next((leaf for key, leaf in by_key.items() if rl_programs.canonical(key) == "actor_train.device_mapping"), None)
-    if devices is not None and (count := hydra.mapped(devices.value)) is not None:
-        yield replace(devices, key="world_size", value=count, forced=False)
+    yield from rl_programs.devices(by_key)
     backend = by_key.get("actor.backend")
-    spread = None if backend is None else re.fullmatch(r"[a-z]+:((?:[dtpce]\d{1,5})+)", str(backend.value))
-    if backend is None or spread is None:
+    word = None if backend is None else re.fullmatch(r"[a-z]+:((?:[dtpce]\d{1,5})+)", str(backend.value))
+    if backend is None or word is None:
         return
-    sizes = {letter: int(number) for letter, number in re.findall(r"([dtpce])(\d+)", spread[1])}
-    yield replace(backend, key="world_size", value=math.prod(size for letter, size in sizes.items() if letter != "e"), forced=False)
+    sizes, ranks = rl_programs.spread(word[1])
+    yield replace(backend, key="world_size", value=ranks, forced=False)
     for letter, name in _SIZES.items():
         if letter in sizes:
             yield replace(backend, key=name, value=sizes[letter], forced=False)

@@ -5,6 +5,7 @@ Sources: NovaSky-AI/SkyRL a9564572eb, alibaba/ROLL 8eb27cc2dc, inclusionAI/AReaL
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 
@@ -40,6 +41,7 @@ _UNUSED = frozenset(
     f"{_AREAL}{name}"
     for name in ("moe_router_dtype", "moe_shared_expert_overlap", "moe_enable_deepep", "moe_token_dispatcher_type", "moe_permute_fusion")
 )
+_MAPPED = re.compile(r"list\(range\(\s*(\d{1,6})\s*,\s*(\d{1,6})\s*\)\)")  # ROLL: the devices of a role
 _LORA = "actor.use_lora"  # AReaL turns the distributed optimizer off beside it
 RANKS = (
     ("trainer.placement.policy_num_nodes", "trainer.placement.policy_num_gpus_per_node"),
@@ -59,24 +61,21 @@ class Program(Struct, frozen=True, kw_only=True):
     checkpointing_default: bool
 
 
+def _skyrl(group: str, checkpointing: str) -> Program:
+    return Program(
+        title="SkyRL",
+        group=group,
+        transformer=f"{group}transformer_config_kwargs.",
+        optimizer=f"{group}optimizer_config_kwargs.",
+        checkpointing=checkpointing,
+        checkpointing_default=True,
+    )
+
+
 _PROGRAMS = (
     # its worker (init_configs, make_megatron_module): skyrl/backends/skyrl_train/workers/megatron/megatron_worker.py
-    Program(
-        title="SkyRL",
-        group=_SKYRL_POLICY,
-        transformer=f"{_SKYRL_POLICY}transformer_config_kwargs.",
-        optimizer=f"{_SKYRL_POLICY}optimizer_config_kwargs.",
-        checkpointing="trainer.gradient_checkpointing",
-        checkpointing_default=True,
-    ),
-    Program(  # its supervised trainer has no switch of its own (skyrl/train/config/sft_config.py)
-        title="SkyRL",
-        group=_SKYRL_SFT,
-        transformer=f"{_SKYRL_SFT}transformer_config_kwargs.",
-        optimizer=f"{_SKYRL_SFT}optimizer_config_kwargs.",
-        checkpointing="",
-        checkpointing_default=True,
-    ),
+    _skyrl(_SKYRL_POLICY, "trainer.gradient_checkpointing"),
+    _skyrl(_SKYRL_SFT, ""),  # its supervised trainer has no switch of its own (skyrl/train/config/sft_config.py)
     # its engine (_build_hf_mcore_bridge) and the defaults of its dataclasses: areal/engine/megatron_engine.py, areal/api/cli_args.py
     Program(
         title="AReaL",
@@ -122,10 +121,26 @@ def nodes(by_key: Mapping[str, Leaf]) -> Iterator[Leaf]:
             yield replace(by_key[each], key="world_size", forced=False)
 
 
+def devices(by_key: Mapping[str, Leaf]) -> Iterator[Leaf]:
+    """The ranks that train by ROLL's mapping of devices, as far as it tells; those of other roles are others, or the same again."""
+    given = next((leaf for key, leaf in by_key.items() if canonical(key) == "actor_train.device_mapping"), None)
+    found = None if given is None else _MAPPED.fullmatch(str(given.value))
+    if given is not None and found is not None:
+        yield replace(given, key="world_size", value=int(found[2]) - int(found[1]), forced=False)
+
+
+def spread(word: str) -> tuple[dict[str, int], int]:
+    """The sizes by their letter in AReaL's word for how a role is spread, d4p1t2, and how many ranks they make: experts share those."""
+    sizes = {letter: int(number) for letter, number in re.findall(r"([dtpce])(\d+)", word)}
+    return sizes, math.prod(size for letter, size in sizes.items() if letter != "e")
+
+
 def unread(shown: str, by_key: Mapping[str, Leaf]) -> bool:
     """Whether a program looks at a key not at all: it hands it on to nothing, or recompute is turned off elsewhere."""
     if shown in _UNUSED:
         return True
+    if ".recompute_" not in shown:  # asked of every key: the program is looked for only where it matters
+        return False
     program = _program(by_key)
     if program is None or not shown.startswith(f"{program.transformer}recompute_"):
         return False

@@ -6,7 +6,7 @@ Sources: xtuner/v1/train/trainer.py, xtuner/v1/config/fsdp.py, xtuner/v1/model, 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -41,10 +41,9 @@ def _read(text: JobText) -> Parsed | None:
     leaves = list(_of_call(trainers[0], names, ""))
     model = _call(_keyword(trainers[0], "model_cfg"), names)
     sizes = [] if model is None else list(_of_class(text, _name(model.func)))
-    given = {leaf.key for leaf in leaves}
-    leaves += [leaf for leaf in sizes if leaf.key not in given]
+    leaves += sizes
     if _call(_keyword(trainers[0], "fsdp_cfg"), names) is not None:
-        leaves += [Leaf(key=key, shown=key, value=value, place="XTuner's default") for key, value in _DEFAULTS.items() if key not in given]
+        leaves += [Leaf(key=key, shown=key, value=value, place="XTuner's default") for key, value in _DEFAULTS.items()]
     named = "its model" if model is None else _name(model.func)
     notes = [] if sizes else [f"{named} is not in a file beside {text.source}: the model's sizes are not known"]
     return Parsed(format=NAME, leaves=tuple(_settled(leaves)), notes=tuple(notes), open_ended=not sizes)
@@ -58,9 +57,10 @@ def _assigned(tree: ast.Module) -> dict[str, ast.expr]:
     """What the names of a module stand for that are set once, and under no condition."""
     found: dict[str, list[ast.expr | None]] = {}
     for node in ast.walk(tree):
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        for target in targets:
-            if isinstance(target, ast.Name) and isinstance(node, ast.Assign):
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
+            if isinstance(target, ast.Name):
                 found.setdefault(target.id, []).append(node.value if node in tree.body else None)
     return {name: values[0] for name, values in found.items() if len(values) == 1 and values[0] is not None}
 
@@ -146,14 +146,12 @@ def _defined(text: JobText, name: str, level: int = 0) -> tuple[JobText, ast.Cla
     return None
 
 
-def _settled(leaves: list[Leaf]) -> Iterator[Leaf]:
-    """The first value of each key: what the trainer is told, then the class, then its bases."""
-    seen: set[str] = set()
+def _settled(leaves: Iterable[Leaf]) -> Iterable[Leaf]:
+    """The first value of each key: what the trainer is told, then the class, then its bases, then defaults."""
+    found: dict[str, Leaf] = {}
     for leaf in leaves:
-        if leaf.key in seen:
-            continue
-        seen.add(leaf.key)
-        yield leaf
+        found.setdefault(leaf.key, leaf)
+    return found.values()
 
 
 READER = Reader(name=NAME, read=_read)
