@@ -106,12 +106,13 @@ def exchanges(
     features: Features,
     repeated: pl.Series,
 ) -> Exchanges:
-    """`work`: all operations, `inside`: those in steps, with index; both with class_id, name_id, payload_id, bucket, role, phase.
+    """`work`: all operations, `inside`: those in steps, with index; both by start, with class_id, name_id, payload_id, bucket, role, phase.
+
     `repeated`: rows of forward work that backward runs again: where no range says so its names still tell forward, and so does that of a
     kernel just before it.
     """
     lanes, instances = _instances(work, windows, classes, trace, names, features)
-    compute = inside.filter(pl.col("role") == "compute").sort("start", "op")
+    compute = inside.filter(pl.col("role") == "compute")
     again = pl.col("op").is_in(repeated.implode())
     phases = compute.filter(pl.col("phase").is_in(["forward", "backward"]) & ~again & ~again.shift(-1, fill_value=False))
     blocking = found.pieces.filter(pl.col("cause") == "blocking").select("index", "start", "end", "op", "producer")
