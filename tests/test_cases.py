@@ -1,11 +1,25 @@
 """Many cases as one test: every case is tried, and those that fail are named."""
 
 import inspect
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.builders.cases import for_each
+
+
+def test_what_a_case_sets_is_undone_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OF_ALL", "kept")
+
+    @for_each("name", "FIRST", "SECOND")
+    def only_its_own(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        assert {"FIRST", "SECOND"}.isdisjoint(os.environ)
+        monkeypatch.setenv(name, "set")
+        assert os.environ["OF_ALL"] == "kept"
+
+    only_its_own(monkeypatch=monkeypatch)
+    assert os.environ["OF_ALL"] == "kept"
 
 
 def test_every_case_is_tried_and_each_that_fails_is_named(tmp_path: Path) -> None:
@@ -25,7 +39,7 @@ def test_every_case_is_tried_and_each_that_fails_is_named(tmp_path: Path) -> Non
         holds(tmp_path=tmp_path)
     assert tried == [1, 2, 3, 4]
     assert [one.__notes__ for one in caught.value.exceptions] == [
-        ["in the case {'number': 2, 'text': 'two'}"], ["in the case {'number': 3, 'text': 'three'}"]
+        ["in case 2: {'number': 2, 'text': 'two'}"], ["in case 3: {'number': 3, 'text': 'three'}"]
     ]  # fmt: skip
 
 

@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
-import pytest
-
 from diagnose.document.ranks import LateCause
 from diagnose.knowledge import taxonomy as entries
 from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.knowledge.vocabulary import load_vocabulary
 from diagnose.model import vocabulary
 from diagnose.model.trace import OP_KINDS
+from tests.builders.cases import for_each
 
 HOUSE = Path(__file__).parent.parent / "diagnose"
 AT_HOME = ("knowledge", "model")  # the rooms that may know the words
@@ -106,7 +105,7 @@ def test_words_of_the_data_stand_in_the_data_and_no_exception_is_left_without_ne
     assert sorted(place for place in listed() if place not in places) == []
 
 
-@pytest.mark.parametrize("text", ['"dense_gemm"', 'row["wall"] == "host_overhead"', '{"gemm_bias": 1}', 'f(bucket="vision_encoder")'])
+@for_each("text", '"dense_gemm"', 'row["wall"] == "host_overhead"', '{"gemm_bias": 1}', 'f(bucket="vision_encoder")')
 def test_a_new_literal_is_found(tmp_path: Path, text: str) -> None:
     (tmp_path / "reason").mkdir()
     (tmp_path / "reason" / "new.py").write_text(f"x = {text}\n", encoding="utf-8")

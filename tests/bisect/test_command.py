@@ -231,7 +231,7 @@ def test_the_command_ends_before_the_interrupt_goes_on(tmp_path: Path) -> None:
     assert not any(alive(pid) for pid in pids)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@for_each("number", signal.SIGTERM, signal.SIGKILL)
 def test_the_command_ends_with_a_search_that_is_killed(tmp_path: Path, number: signal.Signals) -> None:
     process, pids = started(tmp_path)
     process.send_signal(number)

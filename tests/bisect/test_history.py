@@ -24,6 +24,7 @@ from diagnose.reason.compare.baselines import Store
 from diagnose.render import Options, write
 from tests.bisect.profile_step import scaled
 from tests.builders import compared
+from tests.builders.cases import for_each
 from tests.builders.compared import kernel
 
 TOOL = Tool(name="diagnose", version="test", rules_sha256="")
@@ -235,17 +236,15 @@ def test_the_history_of_a_stored_baseline_in_every_format(
     assert "stepped once in 14 runs" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        ((), 2, "A history is made of RUNs"),
-        (("runs", "--baseline", "nightly"), 2, "do not go together"),
-        (("--baseline", "nothing"), 3, "There is no baseline nothing"),
-        (("nowhere/*.sqlite",), 3, "No file matches"),
-        (("nowhere/*.sqlite", "-o", "h.docx"), 2, "does not name a format of a history"),
-        (("runs", "-o", "runs/b.json", "--force"), 2, "runs/b.json is an input"),
-        (("runs/*.json", "-o", "runs/b.json", "--force"), 2, "runs/b.json is an input"),
-    ],
+@for_each(
+    "arguments, code, said",
+    ((), 2, "A history is made of RUNs"),
+    (("runs", "--baseline", "nightly"), 2, "do not go together"),
+    (("--baseline", "nothing"), 3, "There is no baseline nothing"),
+    (("nowhere/*.sqlite",), 3, "No file matches"),
+    (("nowhere/*.sqlite", "-o", "h.docx"), 2, "does not name a format of a history"),
+    (("runs", "-o", "runs/b.json", "--force"), 2, "runs/b.json is an input"),
+    (("runs/*.json", "-o", "runs/b.json", "--force"), 2, "runs/b.json is an input"),
 )
 def test_refused(
     arguments: tuple[str, ...], code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -202,7 +202,7 @@ def test_a_change_for_the_better_is_found_too() -> None:
 # --- effort -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [2, 3, 4, 5, 16, 17, 100, 200, 1000])
+@for_each("count", 2, 3, 4, 5, 16, 17, 100, 200, 1000)
 def test_halving_takes_no_more_candidates_than_it_needs(count: int) -> None:
     for culprit in {1, count // 3 or 1, count // 2, count - 1}:
         levels = [100.0 + 30 * (place >= culprit) for place in range(count)]

@@ -209,26 +209,27 @@ def test_noise_about_the_limit_repeats_and_then_skips(simulated: dict[str, Path]
     assert "skip: after 3 runs the noise is still larger than the effect." in said
 
 
-@pytest.mark.parametrize(
-    ("script", "said"),
-    [
-        ("echo 'ld: symbol not found'; exit 2", "skip: The command failed with exit code 2. It printed at the end: ld: symbol not found"),
-        ("exit 1", "skip: The command failed with exit code 1. It printed nothing."),
-        ("exit 125", "skip: The command asked to skip it"),
-        ("true", "skip: The command left nothing in $DIAGNOSE_OUTPUT"),
-        ("echo '{\"traceEvents\": [' > $DIAGNOSE_OUTPUT/x.json", "skip: "),
-        ("head -c 50000 $GOOD > $DIAGNOSE_OUTPUT/rank0.sqlite", "skip: "),
-        ("echo x > $DIAGNOSE_OUTPUT/notes.md; echo y > $DIAGNOSE_OUTPUT/more.md", "skip: The folder output holds no trace"),
-        ("sleep 3600", "skip: The command took longer than 1 s and was ended."),
-        (leaving("OTHER"), "skip: The two runs can't be compared"),
-    ],
+@for_each(
+    "script, said",
+    ("echo 'ld: symbol not found'; exit 2", "skip: The command failed with exit code 2. It printed at the end: ld: symbol not found"),
+    ("exit 1", "skip: The command failed with exit code 1. It printed nothing."),
+    ("exit 125", "skip: The command asked to skip it"),
+    ("true", "skip: The command left nothing in $DIAGNOSE_OUTPUT"),
+    ("echo '{\"traceEvents\": [' > $DIAGNOSE_OUTPUT/x.json", "skip: "),
+    ("head -c 50000 $GOOD > $DIAGNOSE_OUTPUT/rank0.sqlite", "skip: "),
+    ("echo x > $DIAGNOSE_OUTPUT/notes.md; echo y > $DIAGNOSE_OUTPUT/more.md", "skip: The folder output holds no trace"),
+    ("sleep 3600", "skip: The command took longer than 1 s and was ended."),
+    (leaving("OTHER"), "skip: The two runs can't be compared"),
 )
-def test_skipped(simulated: dict[str, Path], here: Path, capsys: pytest.CaptureFixture[str], script: str, said: str) -> None:
+def test_skipped(
+    simulated: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], script: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     job = ("--config", str(simulated["other"].with_name("job.yaml"))) if "$OTHER" in script else ()
     counted = f"echo run >> runs; {script}"
     assert stepped(simulated, counted, "--timeout", "1" if "sleep" in script else "600", *job) == 125
     assert said in capsys.readouterr().err
-    assert "sleep" in script or (here / "runs").read_text() == "run\n"
+    assert "sleep" in script or (tmp_path / "runs").read_text() == "run\n"
 
 
 def test_anyway(simulated: dict[str, Path], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,13 +248,14 @@ def test_a_run_that_fails_after_a_good_one_counts_as_a_run(
     assert "run 3: The command failed" in said
 
 
-@pytest.mark.parametrize(("script", "code"), [("kill -KILL $$", 137), ("exit 128", 128), ("exit 255", 255)])
+@for_each("script, code", ("kill -KILL $$", 137), ("exit 128", 128), ("exit 255", 255))
 def test_a_command_that_stops_everything(
-    simulated: dict[str, Path], here: Path, capsys: pytest.CaptureFixture[str], script: str, code: int
+    simulated: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], script: str, code: int
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     assert stepped(simulated, f"echo began; {script}", "--log", "log.txt") == code
     assert "stopped: The command " in capsys.readouterr().err
-    assert (here / "log.txt").read_text() == "began\n"
+    assert (tmp_path / "log.txt").read_text() == "began\n"
 
 
 def test_a_log_that_can_not_be_written(simulated: dict[str, Path], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -401,10 +403,8 @@ def test_git_stops_when_the_question_is_wrong(simulated: dict[str, Path], tmp_pa
     assert log.count("git bisect good") + log.count("git bisect bad") <= 2
 
 
-@pytest.mark.parametrize(
-    ("noise", "baselines", "wrong", "skipped"), [(0.01, 1, 0.01, 0.10), (0.02, 1, 0.04, 0.45), (0.05, 1, 0.13, 0.65), (0.05, 3, 0.08, 0.75)]
-)
-@pytest.mark.parametrize("effect", [0.0, 0.06])
+@for_each("noise, baselines, wrong, skipped", (0.01, 1, 0.01, 0.10), (0.02, 1, 0.04, 0.45), (0.05, 1, 0.13, 0.65), (0.05, 3, 0.08, 0.75))
+@for_each("effect", 0.0, 0.06)
 def test_how_often_verdicts_are_wrong(noise: float, baselines: int, wrong: float, skipped: float, effect: float) -> None:
     """A limit of 3 % and five runs, 200 commits: with little noise nearly all are judged, with noise above the effect most are skipped.
 

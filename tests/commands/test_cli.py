@@ -85,13 +85,11 @@ def test_options_reach_the_pipeline(pipeline: StandIn, tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("arguments", "engine"),
-    [
-        (["--jobs", "3"], LocalEngine(jobs=3)),
-        (["--engine", "dask", "--jobs", "2"], DaskEngine(jobs=2)),
-        (["--engine", "dask", "--scheduler", "tcp://host:8786"], DaskEngine(scheduler="tcp://host:8786")),
-    ],
+@for_each(
+    "arguments, engine",
+    (["--jobs", "3"], LocalEngine(jobs=3)),
+    (["--engine", "dask", "--jobs", "2"], DaskEngine(jobs=2)),
+    (["--engine", "dask", "--scheduler", "tcp://host:8786"], DaskEngine(scheduler="tcp://host:8786")),
 )
 def test_the_engine_is_the_one_asked_for(pipeline: StandIn, arguments: list[str], engine: LocalEngine | DaskEngine) -> None:
     assert main(["x.json", "-q", *arguments]) == 0
@@ -99,9 +97,12 @@ def test_the_engine_is_the_one_asked_for(pipeline: StandIn, arguments: list[str]
     assert pipeline.options["notice"] is None, "quiet"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "arguments",
-    [["--scheduler", "tcp://host:1"], ["--engine", "dask", "--scheduler", "x", "--jobs", "2"], ["--jobs", "0"], ["--engine", "ray"]],
+    ["--scheduler", "tcp://host:1"],
+    ["--engine", "dask", "--scheduler", "x", "--jobs", "2"],
+    ["--jobs", "0"],
+    ["--engine", "ray"],
 )
 def test_options_of_engines_that_do_not_go_together_are_2_before_any_work(pipeline: StandIn, arguments: list[str]) -> None:
     assert main(["x.json", *arguments]) == 2
@@ -116,9 +117,8 @@ def test_the_default_command_may_be_named_and_options_may_come_before_the_trace(
     assert pipeline.inputs == (trace,)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["--nonsense"], ["x.json", "--format", "pdf"], ["x.json", "--rank", "-1"], ["x.json", "--fail-on", "never"], [], ["render"]],
+@for_each(
+    "arguments", ["--nonsense"], ["x.json", "--format", "pdf"], ["x.json", "--rank", "-1"], ["x.json", "--fail-on", "never"], [], ["render"]
 )
 def test_wrong_usage_is_2_without_a_traceback(pipeline: StandIn, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
@@ -230,7 +230,7 @@ def test_an_output_that_is_named_twice_is_2(pipeline: StandIn, tmp_path: Path) -
     assert (pipeline.inputs, list(tmp_path.iterdir())) == ((), [])
 
 
-@pytest.mark.parametrize(("name", "code"), [("r.pdf", 2), ("r", 2), ("missing/r.json", 74)])
+@for_each("name, code", ("r.pdf", 2), ("r", 2), ("missing/r.json", 74))
 def test_outputs_that_cannot_be_are_refused_before_any_work(pipeline: StandIn, tmp_path: Path, name: str, code: int) -> None:
     assert main(["x.json", "-o", str(tmp_path / name)]) == code
     assert pipeline.inputs == ()
@@ -261,16 +261,14 @@ def test_stale_temporary_files_of_killed_runs_are_removed(pipeline: StandIn, tmp
     assert (stale.exists(), fresh.exists()) == (False, True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "environment", "coloured"),
-    [
-        ([], {}, False),
-        (["--color", "always"], {}, True),
-        (["--color", "always"], {"NO_COLOR": "1"}, True),
-        ([], {"FORCE_COLOR": "1"}, True),
-        ([], {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
-        (["--color", "never"], {"FORCE_COLOR": "1"}, False),
-    ],
+@for_each(
+    "arguments, environment, coloured",
+    ([], {}, False),
+    (["--color", "always"], {}, True),
+    (["--color", "always"], {"NO_COLOR": "1"}, True),
+    ([], {"FORCE_COLOR": "1"}, True),
+    ([], {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+    (["--color", "never"], {"FORCE_COLOR": "1"}, False),
 )
 def test_colour(
     pipeline: StandIn,
@@ -311,17 +309,15 @@ def test_strict_is_4_after_the_result_is_written(pipeline: StandIn, tmp_path: Pa
     assert main(["x.json", "--strict"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("fault", "code", "said"),
-    [
-        (InputError("It is damaged.", effect="Nothing.", next_step="Export again."), 3, "error: It is damaged. Nothing. Export again."),
-        (KeyboardInterrupt(), 130, "interrupted"),
-        (pl.exceptions.PanicException("index out of bounds"), 70, "error: internal fault, PanicException: index out of bounds"),
-        (RuntimeError("first\nsecond"), 70, "error: internal fault, RuntimeError: first. There is no result."),
-        (MemoryError(), 3, "error: Memory ran out. There is no result."),
-        (OSError(5, "Input/output error"), 70, "error: internal fault, OSError"),
-        (OSError(28, "No space left on device"), 74, "error: Something could not be written: No space left on device."),
-    ],
+@for_each(
+    "fault, code, said",
+    (InputError("It is damaged.", effect="Nothing.", next_step="Export again."), 3, "error: It is damaged. Nothing. Export again."),
+    (KeyboardInterrupt(), 130, "interrupted"),
+    (pl.exceptions.PanicException("index out of bounds"), 70, "error: internal fault, PanicException: index out of bounds"),
+    (RuntimeError("first\nsecond"), 70, "error: internal fault, RuntimeError: first. There is no result."),
+    (MemoryError(), 3, "error: Memory ran out. There is no result."),
+    (OSError(5, "Input/output error"), 70, "error: internal fault, OSError"),
+    (OSError(28, "No space left on device"), 74, "error: Something could not be written: No space left on device."),
 )
 def test_faults_end_in_a_sentence(
     pipeline: StandIn, capsys: pytest.CaptureFixture[str], fault: BaseException, code: int, said: str
@@ -377,14 +373,14 @@ def test_a_closed_standard_error_changes_nothing(tmp_path: Path) -> None:
         assert (ended.returncode, bool(ended.stdout)) == (code, code == 0)
 
 
-@pytest.mark.parametrize(("limit", "said"), [("-v 600000", "may use 585 MiB of memory"), ("-n 20", "may open 20 files")])
+@for_each("limit, said", ("-v 600000", "may use 585 MiB of memory"), ("-n 20", "may open 20 files"))
 def test_a_limit_that_is_too_low_is_said_before_it_is_hit(tmp_path: Path, limit: str, said: str) -> None:
     command = ["/bin/sh", "-c", f'ulimit {limit}; exec "$@"', "sh", *PROGRAM, tmp_path / "run.sqlite"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ended.returncode, said in ended.stderr) == (3, True)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@for_each("number, code", (signal.SIGTERM, 143), (signal.SIGHUP, 129))
 def test_a_signal_to_end_clears_away_what_an_export_left(tmp_path: Path, number: signal.Signals, code: int) -> None:
     started, private = tmp_path / "started", tmp_path / "private"
     private.mkdir()
@@ -480,7 +476,7 @@ def test_rules_lists_and_gives_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(fix["id"] in text for fix in data["fixes"])
 
 
-@pytest.mark.parametrize("name", ["host-launch-starved", "HOST-03", "step_ns", "negative_duration", "communication"])
+@for_each("name", "host-launch-starved", "HOST-03", "step_ns", "negative_duration", "communication")
 def test_explain_speaks_in_the_numbers_of_a_diagnosis(name: str, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", name, str(saved)]) == 0
     out = capsys.readouterr().out
@@ -558,18 +554,16 @@ def test_the_command_ends_with_3_where_a_line_could_not_be_read(capsys: pytest.C
     assert "bucket     dense" in out
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (["anaylse", "x.json"], 2, "Did you mean `diagnose analyse`?"),
-        (["comapre", "a", "b"], 2, "Did you mean `diagnose compare`?"),
-        (["good.json", "--section", "findigs"], 2, "Did you mean findings?"),
-        (["good.json", "--html"], 2, "It is a format: -o FILE.html writes it to a file, --format html prints it."),
-        (["good.json", "--github"], 2, "No such option '--github'. It is a format: --format github prints it."),
-        (["rules", "--json"], 2, "It is a format: --format json prints it."),
-        (["rules", "--formt", "json"], 2, "No such option '--formt'. Did you mean --format? Try `diagnose --help`."),
-        (["rules", "--sarif"], 2, "No such option '--sarif'. Try `diagnose --help`."),
-    ],
+@for_each(
+    "words, code, said",
+    (["anaylse", "x.json"], 2, "Did you mean `diagnose analyse`?"),
+    (["comapre", "a", "b"], 2, "Did you mean `diagnose compare`?"),
+    (["good.json", "--section", "findigs"], 2, "Did you mean findings?"),
+    (["good.json", "--html"], 2, "It is a format: -o FILE.html writes it to a file, --format html prints it."),
+    (["good.json", "--github"], 2, "No such option '--github'. It is a format: --format github prints it."),
+    (["rules", "--json"], 2, "It is a format: --format json prints it."),
+    (["rules", "--formt", "json"], 2, "No such option '--formt'. Did you mean --format? Try `diagnose --help`."),
+    (["rules", "--sarif"], 2, "No such option '--sarif'. Try `diagnose --help`."),
 )
 def test_what_is_mistyped_is_an_error(
     pipeline: StandIn,
@@ -611,7 +605,7 @@ def test_a_named_path_that_does_not_exist_is_an_error_even_beside_good_ones(tmp_
     assert "nowhere.json does not exist." in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["settings.toml", "list.yaml"])
+@for_each("name", "settings.toml", "list.yaml")
 def test_a_file_that_merely_begins_with_a_bracket_is_no_trace(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / name).write_text('[build-system]\nrequires = ["x"]\n' if name.endswith("toml") else "[a, b]\n")
     assert main([str(tmp_path / name)]) == 3
@@ -640,7 +634,7 @@ def test_a_job_file_beside_the_trace_is_used_and_said(pipeline: StandIn, tmp_pat
     assert err.count("odd") == 1, "what is wrong is told once, and not as a fault of the file"
 
 
-@pytest.mark.parametrize("name", ["pyproject.toml", "diagnose.yaml"])
+@for_each("name", "pyproject.toml", "diagnose.yaml")
 def test_a_project_gives_options_and_an_unknown_one_is_refused(
     name: str, pipeline: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -665,13 +659,11 @@ def test_a_project_gives_options_and_an_unknown_one_is_refused(
     assert "'confg' is no option. Did you mean config?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("job", "said"),
-    [
-        ("a1_qwen3_30b_h100.yaml", ["profiling.use_nsys_profiler: true", "profiling.profile_ranks: [0, 1, 8]"]),
-        ("a1_qwen3_30b_h100.sh", ["--profile", "--profile-step-start 10", "--profile-ranks 0 1 8"]),
-        ("", ["# open the range around steps 10 to 13 (torch.cuda.profiler.start(), .stop()) on rank 0"]),
-    ],
+@for_each(
+    "job, said",
+    ("a1_qwen3_30b_h100.yaml", ["profiling.use_nsys_profiler: true", "profiling.profile_ranks: [0, 1, 8]"]),
+    ("a1_qwen3_30b_h100.sh", ["--profile", "--profile-step-start 10", "--profile-ranks 0 1 8"]),
+    ("", ["# open the range around steps 10 to 13 (torch.cuda.profiler.start(), .stop()) on rank 0"]),
 )
 def test_how_to_capture_is_told_in_the_jobs_own_keys(job: str, said: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["capture", *([str(ROOT / "fixtures" / "jobs" / job)] if job else [])]) == 0

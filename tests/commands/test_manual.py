@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from diagnose.cli import cli
 from diagnose.commands.manual import manual
 from diagnose.commands.options import PANELS, USUAL
+from tests.builders.cases import for_each
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +38,7 @@ def test_the_manual_holds_every_verb_and_option() -> None:
     assert [line for line in page.splitlines() if line.startswith("'")] == []
 
 
-@pytest.mark.parametrize("verb", ["", "bisect", "compare", "gate", "history", "run", "bisect-step"])
+@for_each("verb", "", "bisect", "compare", "gate", "history", "run", "bisect-step")
 def test_help_lists_many_options_under_headings_with_the_usual_ones_first(verb: str) -> None:
     """A short path through many options: at most a dozen stand under the first heading, and none is lost."""
     command = cli.commands[verb or "analyse"]
@@ -65,7 +66,7 @@ def test_groff_reads_the_manual_without_a_warning() -> None:
     assert made.stderr == ""
 
 
-@pytest.mark.parametrize("shell", [BashComplete, ZshComplete, FishComplete])
+@for_each("shell", BashComplete, ZshComplete, FishComplete)
 def test_completion_scripts_are_made_and_complete(shell: type[BashComplete], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BashComplete, "_check_version", staticmethod(lambda: None))
     asked = shell(cli, {}, "diagnose", "_DIAGNOSE_COMPLETE")

@@ -10,6 +10,7 @@ from diagnose.document.encoding import encode
 from diagnose.document.files import read
 from diagnose.render import kind_of, part_names, section_names
 from tests.builders import documents
+from tests.builders.cases import for_each
 from tests.builders.diagnosis import rich
 
 ROOT = Path(__file__).parents[2]
@@ -22,17 +23,15 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("words", "kind"),
-    [
-        (["run.json"], "diagnosis"),
-        (["run", "--dry-run"], "diagnosis"),
-        (["whatif", "run.json"], "forecast"),
-        (["compare", "run.json", "new.json"], "comparison"),
-        (["gate", "run.json", "new.json"], "comparison"),
-        (["bisect", "--traces", "*.json"], "bisection"),
-        (["render", "saved.json"], "diagnosis"),
-    ],
+@for_each(
+    "words, kind",
+    (["run.json"], "diagnosis"),
+    (["run", "--dry-run"], "diagnosis"),
+    (["whatif", "run.json"], "forecast"),
+    (["compare", "run.json", "new.json"], "comparison"),
+    (["gate", "run.json", "new.json"], "comparison"),
+    (["bisect", "--traces", "*.json"], "bisection"),
+    (["render", "saved.json"], "diagnosis"),
 )
 def test_a_part_that_no_report_has_is_refused_before_any_work(
     words: list[str], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -32,7 +32,7 @@ def lines_of(name: str) -> list[str]:
 # --- one job, many formats ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["a1_qwen3_30b_h100.megatron.yaml", "a1_qwen3_30b_h100.sh", "a1_qwen3_30b_h100.flags"])
+@for_each("name", "a1_qwen3_30b_h100.megatron.yaml", "a1_qwen3_30b_h100.sh", "a1_qwen3_30b_h100.flags")
 def test_the_same_job_in_the_formats_of_megatron_lm(name: str) -> None:
     bridge, other = known(read_job(A1)), read_job(JOBS / name)
     assert (other.format, other.unknown, other.notes) == ("megatron-lm", (), ())
@@ -185,7 +185,7 @@ def test_values_of_overrides() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["num_layers", "=3", "+", "~", "a b=3", "", "model.num_layers: 3", "x={"])
+@for_each("text", "num_layers", "=3", "+", "~", "a b=3", "", "model.num_layers: 3", "x={")
 def test_what_is_no_override(text: str) -> None:
     with pytest.raises(JobFileError) as caught:
         overridden_job([text])

@@ -169,15 +169,13 @@ def test_micro_batches_of_a_pipeline_are_worked_off_by_each_rank() -> None:
 DISPATCHER = {"num_experts": 64, "top_k": 6}
 
 
-@pytest.mark.parametrize(
-    ("dispatcher", "kind", "backend"),
-    [
-        ({**DISPATCHER, "pad_multiple": 32}, "alltoall", None),
-        ({**DISPATCHER, "non_blocking_capacity_factor": 1.0, "pad_multiple": None, "hidden_dim": 2048}, "flex", "hybridep"),
-        ({**DISPATCHER, "cudagraphable": False, "hidden_dim": 2048}, "flex", "deepep"),
-        ({**DISPATCHER, "dtype": None, "device": None, "hidden_dim": None}, "flex", "minimal_async_ep"),
-        ({**DISPATCHER, "of_a_later_version": 1}, None, None),
-    ],
+@for_each(
+    "dispatcher, kind, backend",
+    ({**DISPATCHER, "pad_multiple": 32}, "alltoall", None),
+    ({**DISPATCHER, "non_blocking_capacity_factor": 1.0, "pad_multiple": None, "hidden_dim": 2048}, "flex", "hybridep"),
+    ({**DISPATCHER, "cudagraphable": False, "hidden_dim": 2048}, "flex", "deepep"),
+    ({**DISPATCHER, "dtype": None, "device": None, "hidden_dim": None}, "flex", "minimal_async_ep"),
+    ({**DISPATCHER, "of_a_later_version": 1}, None, None),
 )
 def test_a_dispatcher_is_known_by_the_fields_of_its_class(dispatcher: object, kind: object, backend: object) -> None:
     job = parse_job(json.dumps(changed("moe.routed_experts.token_dispatcher", dispatcher)))

@@ -24,14 +24,11 @@ def problems(path: Path, *overrides: str, world_size: int | None = None) -> list
     return [f"{one.id}: {one.text}" for one in sizes(read_job(path, overrides), world_size=world_size).problems]
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        (A1, (16, 16, 1, "TP 1 × CP 1 × DP 16 × PP 1", "ETP 1 × EP 16 × EDP 1 × PP 1", 16, 64, 4194304)),
-        (B1, (256, 64, 1, "TP 1 × CP 1 × DP 64 × PP 4", "ETP 1 × EP 64 × EDP 1 × PP 4", 256, 64, 16777216)),
-        (C, (64, 8, 1, "TP 1 × CP 1 × DP 8 × PP 8", "ETP 1 × EP 8 × EDP 1 × PP 8", 64, 64, 4194304)),
-    ],
-    ids=["A1", "B1", "C"],
+@for_each(
+    "path, expected",
+    (A1, (16, 16, 1, "TP 1 × CP 1 × DP 16 × PP 1", "ETP 1 × EP 16 × EDP 1 × PP 1", 16, 64, 4194304)),
+    (B1, (256, 64, 1, "TP 1 × CP 1 × DP 64 × PP 4", "ETP 1 × EP 64 × EDP 1 × PP 4", 256, 64, 16777216)),
+    (C, (64, 8, 1, "TP 1 × CP 1 × DP 8 × PP 8", "ETP 1 × EP 8 × EDP 1 × PP 8", 64, 64, 4194304)),
 )
 def test_the_example_jobs(path: Path, expected: tuple[object, ...]) -> None:
     found = values(path)
@@ -161,7 +158,7 @@ def test_layouts(layout: str, stages: int, layers: int) -> None:
     assert (len(found), layers_of(found)) == (stages, layers)
 
 
-@pytest.mark.parametrize("layout", ["", "[[embedding]]", "t*999999999", "(t*999999|)*999999", "Ex|L"])
+@for_each("layout", "", "[[embedding]]", "t*999999999", "(t*999999|)*999999", "Ex|L")
 def test_what_is_no_layout(layout: str) -> None:
     assert stages_of(layout) is None
 
@@ -193,15 +190,12 @@ def total(job: Job) -> int:
     return sum(parts_of(job).values())
 
 
-@pytest.mark.parametrize(
-    ("job", "expected", "parts"),
-    [
-        (QWEN_30B, 2.3006e10, {"mlp": 1.0872e10, "attention_linear": 5.436e9, "attention_core": 4.832e9, "logits": 1.867e9, "mtp": 0}),
-        (QWEN_235B, 1.4803e11, {"mlp": 8.516e10, "attention_linear": 4.022e10, "attention_core": 1.893e10, "logits": 3.734e9, "mtp": 0}),
-        (DSV3_PLAIN, 2.4981e11, {}),
-        (DSV3, 2.5999e11, {"mlp": 1.4745e11, "attention_linear": 6.960e10, "attention_core": 3.121e10, "mtp": 6.2e8, "logits": 1.112e10}),
-    ],
-    ids=["qwen3-30b", "qwen3-235b", "dsv3", "dsv3-mtp"],
+@for_each(
+    "job, expected, parts",
+    (QWEN_30B, 2.3006e10, {"mlp": 1.0872e10, "attention_linear": 5.436e9, "attention_core": 4.832e9, "logits": 1.867e9, "mtp": 0}),
+    (QWEN_235B, 1.4803e11, {"mlp": 8.516e10, "attention_linear": 4.022e10, "attention_core": 1.893e10, "logits": 3.734e9, "mtp": 0}),
+    (DSV3_PLAIN, 2.4981e11, {}),
+    (DSV3, 2.5999e11, {"mlp": 1.4745e11, "attention_linear": 6.960e10, "attention_core": 3.121e10, "mtp": 6.2e8, "logits": 1.112e10}),
 )
 def test_flop_per_token_and_its_parts(job: Job, expected: float, parts: dict[str, float]) -> None:
     assert total(job) == pytest.approx(expected, rel=1e-4)

@@ -11,6 +11,7 @@ import pytest
 from diagnose.knowledge.taxonomy import Taxonomy
 from fixtures import kernel_corpus
 from fixtures.kernel_corpus import ASIDE, OPEN, Count, Library, Name, by_bucket, draw, libraries, percent
+from tests.builders.cases import for_each
 from tests.kernels import extract
 
 # Percent of the names that have to be right. These figures only rise; the second labelling of those set aside is stricter: by the labels
@@ -80,7 +81,7 @@ def counts(taxonomy: Taxonomy) -> dict[str, tuple[Count, ...]]:
     return {part: kernel_corpus.counted(part, taxonomy) for part in (OPEN, ASIDE)}
 
 
-@pytest.mark.parametrize("part", [OPEN, ASIDE])
+@for_each("part", OPEN, ASIDE)
 def test_no_fewer_names_are_right(counts: dict[str, tuple[Count, ...]], part: str):
     """By bucket with -rP: only numbers, for what is set aside is never shown."""
     for bucket, of in by_bucket(counts[part]).items():

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from diagnose.knowledge.glossary import load_glossary, meanings
@@ -20,6 +19,7 @@ from diagnose.render.reports.diagnosis.composition import LABELS as BAR
 from diagnose.render.reports.diagnosis.tables import _BUDGET_ROWS as BUDGET
 from diagnose.render.reports.explanation import Explanation, report
 from diagnose.render.words import COMM_KIND, SEGMENTS, STATE
+from tests.builders.cases import for_each
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "trace_rules"
@@ -58,7 +58,7 @@ def spoken(text: str) -> str:
     return re.sub(r"\{[^}]*\}", "", text)
 
 
-@pytest.mark.parametrize("folder", ["rules", "playbook", "checks"])
+@for_each("folder", "rules", "playbook", "checks")
 def test_no_rule_fix_or_check_uses_a_banned_word(folder: str) -> None:
     found = {
         f"{folder}/{path.name}: {said[0]!r} in {text[:80]!r}"
@@ -229,7 +229,7 @@ def test_verdicts_causes_parts_of_bounds_and_buckets_are_explained_as_they_are_p
         assert report(Explanation(name=name, book=book, taxonomy=load_taxonomy())).blocks, name
 
 
-@pytest.mark.parametrize("term", [term for term in dict.fromkeys(PRINTED) if term not in PLAIN])
+@for_each("term", *(term for term in dict.fromkeys(PRINTED) if term not in PLAIN))
 def test_what_is_printed_is_explained(term: str) -> None:
     """`diagnose explain TERM` answers, and the page shows the same as a tooltip."""
     assert meanings(load_glossary()).get(term.lower())

@@ -5,8 +5,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 from diagnose.document.encoding import encode
 from diagnose.errors import InputError
 from diagnose.knowledge.environment import MAX_VARIABLES, digest, load_environment_rules, shown_value, without_private
@@ -56,59 +54,57 @@ def captured(tmp_path: Path, variables: dict[str, str], command: str = "python")
 # --- real captures ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        (
-            "nsys/NVIDIA_Fuser_report2-bab69540.sqlite",
-            {
-                "GPU driver": "535.129.03",
-                "CUDA of the driver": "12.8",
-                "CUDA": "12.8.33",
-                "NCCL": "2.23.next.20241119+cuda12.8",
-                "compatibility driver of the container": "570.52",
-                "Nsight Systems": "2024.6.2",
-                "Nsight Systems of the export": "2024.6.2.25",
-                "operating system": "Ubuntu 24.04.1 LTS",
-                "kernel": "5.15.0-88-generic",
-                "GPU": "NVIDIA H100 80GB HBM3",
-                "multiprocessors": "132",
-                "GPU memory": "79.1 GiB",
-                "GPU memory bandwidth": "3352 GB/s",
-                "GPUs of the machine": "8",
-                "network adapters": "8 × mlx5",
-                "CPU": "Intel(R) Xeon(R) Platinum 8480C",
-                "CPU threads": "224",
-                "highest GPU clock": "1980 MHz",
-                "highest CPU clock": "3800 MHz",
-                "NCCL_IB_PCI_RELAXED_ORDERING": "0",
-                "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-                "OMPI_MCA_btl_tcp_if_include": "eth3",
-            },
-        ),
-        ("nsys/bwyogatama_Mordred-Deprecated_report1.qdrep-nsys-2022.4.2.1.sqlite", {"GPU driver": "418.67", "CUDA of the driver": "10.1"}),
-        (
-            "nsys/GindaChen_nsys-ai_tests.fixtures.mfu_2gpu_before.sqlite",
-            {"GPU driver": "580.95.05", "NCCL": "2.25.1-1", "OMP_NUM_THREADS": "2", "CPU threads": "18"},
-        ),
-        (
-            "kineto/AMD-AGI_TraceLens_tests.traces.b200.eager_trace.json.gz",
-            {
-                "CUDA of the driver": "13.0",
-                "CUDA runtime": "12.9",
-                "NCCL": "2.27.5",
-                "CUPTI": "28",
-                "GPU": "NVIDIA B200",
-                "multiprocessors": "148",
-                "GPU memory": "178.4 GiB",
-                "GPUs that the process sees": "8",
-            },
-        ),
-        (
-            "kineto/AMD-AGI_TraceLens_tests.traces.mi300.ddp_resnet18_no_pool.train_resnet18.json.gz",
-            {"HIP runtime": "7.2.53211", "roctracer": "4.1", "GPU": "AMD Instinct MI300X"},
-        ),
-    ],
+@for_each(
+    "name, expected",
+    (
+        "nsys/NVIDIA_Fuser_report2-bab69540.sqlite",
+        {
+            "GPU driver": "535.129.03",
+            "CUDA of the driver": "12.8",
+            "CUDA": "12.8.33",
+            "NCCL": "2.23.next.20241119+cuda12.8",
+            "compatibility driver of the container": "570.52",
+            "Nsight Systems": "2024.6.2",
+            "Nsight Systems of the export": "2024.6.2.25",
+            "operating system": "Ubuntu 24.04.1 LTS",
+            "kernel": "5.15.0-88-generic",
+            "GPU": "NVIDIA H100 80GB HBM3",
+            "multiprocessors": "132",
+            "GPU memory": "79.1 GiB",
+            "GPU memory bandwidth": "3352 GB/s",
+            "GPUs of the machine": "8",
+            "network adapters": "8 × mlx5",
+            "CPU": "Intel(R) Xeon(R) Platinum 8480C",
+            "CPU threads": "224",
+            "highest GPU clock": "1980 MHz",
+            "highest CPU clock": "3800 MHz",
+            "NCCL_IB_PCI_RELAXED_ORDERING": "0",
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+            "OMPI_MCA_btl_tcp_if_include": "eth3",
+        },
+    ),
+    ("nsys/bwyogatama_Mordred-Deprecated_report1.qdrep-nsys-2022.4.2.1.sqlite", {"GPU driver": "418.67", "CUDA of the driver": "10.1"}),
+    (
+        "nsys/GindaChen_nsys-ai_tests.fixtures.mfu_2gpu_before.sqlite",
+        {"GPU driver": "580.95.05", "NCCL": "2.25.1-1", "OMP_NUM_THREADS": "2", "CPU threads": "18"},
+    ),
+    (
+        "kineto/AMD-AGI_TraceLens_tests.traces.b200.eager_trace.json.gz",
+        {
+            "CUDA of the driver": "13.0",
+            "CUDA runtime": "12.9",
+            "NCCL": "2.27.5",
+            "CUPTI": "28",
+            "GPU": "NVIDIA B200",
+            "multiprocessors": "148",
+            "GPU memory": "178.4 GiB",
+            "GPUs that the process sees": "8",
+        },
+    ),
+    (
+        "kineto/AMD-AGI_TraceLens_tests.traces.mi300.ddp_resnet18_no_pool.train_resnet18.json.gz",
+        {"HIP runtime": "7.2.53211", "roctracer": "4.1", "GPU": "AMD Instinct MI300X"},
+    ),
 )
 def test_real_captures(name: str, expected: dict[str, str], real_traces: Path) -> None:
     found = told(readers.load(real_traces / name, rules=RULES).provenance.environment)
@@ -290,7 +286,7 @@ def test_odd_values_of_keys_are_no_fault(value: object) -> None:
     assert set(found) <= {"CUPTI"}
 
 
-@pytest.mark.parametrize("value", [True, [22], {"major": 22}, None])
+@for_each("value", *(True, [22], {"major": 22}, None))
 def test_what_is_neither_text_nor_number_tells_no_version(value: object) -> None:
     assert kineto(cupti_version=value, cuda_driver_version=value) == {}
     assert kineto(cupti_version=22) == {"CUPTI": "22"}

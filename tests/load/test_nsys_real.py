@@ -161,7 +161,7 @@ def test_api_names_lose_their_version(load: Load) -> None:
 COMPARED = ("ops", "calls", "ranges", "waits", "names", "threads")
 
 
-@pytest.mark.parametrize("other", [f"{REPORT}.nsys-rep-nsys-2023.4.4.54", REPORT, f"{EXPORT}+ts-normalize", f"{EXPORT}+lazy-false"])
+@for_each("other", f"{REPORT}.nsys-rep-nsys-2023.4.4.54", REPORT, f"{EXPORT}+ts-normalize", f"{EXPORT}+lazy-false")
 def test_the_same_report_through_another_exporter_is_the_same_trace(load: Load, other: str) -> None:
     one, two = load(EXPORT), load(other)
     for table in ("ops", "calls", "ranges", "waits"):

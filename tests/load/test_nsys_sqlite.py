@@ -368,17 +368,14 @@ def test_rank_from_the_environment_of_the_one_process(tmp_path: Path) -> None:
     assert "alice" not in repr(trace)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "captured",
-    [
-        [("PROCESS_0:COMMAND", "torchrun"), *CAPTURED[1:]],
-        [("PROCESS_0:COMMAND", "bash"), *CAPTURED[1:]],
-        [*CAPTURED, ("PROCESS_0:ARGUMENT_1", "torch.distributed.run")],
-        [*CAPTURED, ("PROCESS_1:ENVIRONMENT_VARIABLE", "RANK=6")],
-        [CAPTURED[0], ("PROCESS_0:ENVIRONMENT_VARIABLE", "RANK=64"), CAPTURED[2]],
-        [CAPTURED[0], CAPTURED[1]],
-    ],
-    ids=["torchrun", "shell", "module", "two processes", "out of range", "no world size"],
+    [("PROCESS_0:COMMAND", "torchrun"), *CAPTURED[1:]],
+    [("PROCESS_0:COMMAND", "bash"), *CAPTURED[1:]],  # a shell
+    [*CAPTURED, ("PROCESS_0:ARGUMENT_1", "torch.distributed.run")],  # a module
+    [*CAPTURED, ("PROCESS_1:ENVIRONMENT_VARIABLE", "RANK=6")],  # two processes
+    [CAPTURED[0], ("PROCESS_0:ENVIRONMENT_VARIABLE", "RANK=64"), CAPTURED[2]],  # out of range
+    [CAPTURED[0], CAPTURED[1]],  # no world size
 )
 def test_rank_is_not_taken_from_an_environment_that_may_be_anothers(tmp_path: Path, captured: list[tuple]) -> None:
     trace = load(add(basic(tmp_path / "a.sqlite"), db.CAPTURE, META_DATA_CAPTURE=captured))

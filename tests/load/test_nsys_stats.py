@@ -11,6 +11,7 @@ import pytest
 
 from diagnose.load.readers import load
 from diagnose.pipeline import diagnose
+from tests.builders.cases import for_each
 
 NSYS = shutil.which("nsys")
 REPORTS = ("cuda_gpu_kern_sum", "gpukernsum")  # the report's name since 2023 and before
@@ -38,7 +39,7 @@ def kernel_summary(export: Path) -> dict[str, tuple[int, int]]:
     pytest.skip("this nsys can't summarise the kernels of an SQLite export")
 
 
-@pytest.mark.parametrize("state", ["before", "after"])
+@for_each("state", "before", "after")
 def test_kernel_sums_agree(state: str, real_traces: Path, tmp_path: Path) -> None:
     source = real_traces / f"nsys/GindaChen_nsys-ai_tests.fixtures.mfu_2gpu_{state}.sqlite"
     copy = tmp_path / source.name  # nsys writes beside the file that it reads

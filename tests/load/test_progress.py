@@ -8,20 +8,19 @@ import pytest
 from diagnose.load import progress
 from diagnose.load.readers import load
 from diagnose.scale.engine import far
+from tests.builders.cases import for_each
 from tests.conftest import ROOT
 
 
-@pytest.mark.parametrize(
-    ("told", "said"),
-    [
-        ((50_000_000, 200_000_000, "bytes", 5.0), "50 MB of 200 MB, 25 %, about 0:15 left"),
-        (
-            (1_500, 3_000, "rows of CUPTI_ACTIVITY_KIND_KERNEL", 2.0),
-            "1,500 of 3,000 rows of CUPTI_ACTIVITY_KIND_KERNEL, 50 %, about 0:02 left",
-        ),
-        ((50_000_000, 0, "bytes", 5.0), "50 MB"),
-        ((0, 10, "bytes", 0.0), "0 MB of 0 MB, 0 %"),
-    ],
+@for_each(
+    "told, said",
+    ((50_000_000, 200_000_000, "bytes", 5.0), "50 MB of 200 MB, 25 %, about 0:15 left"),
+    (
+        (1_500, 3_000, "rows of CUPTI_ACTIVITY_KIND_KERNEL", 2.0),
+        "1,500 of 3,000 rows of CUPTI_ACTIVITY_KIND_KERNEL, 50 %, about 0:02 left",
+    ),
+    ((50_000_000, 0, "bytes", 5.0), "50 MB"),
+    ((0, 10, "bytes", 0.0), "0 MB of 0 MB, 0 %"),
 )
 def test_how_far_reading_is_is_said_with_percent_and_time_left(told: tuple[int, int, str, float], said: str) -> None:
     assert far(*told) == said

@@ -475,7 +475,7 @@ def packed(data: bytes, how: str) -> bytes:
     return gzip.compress(data) if how == "gzip" else data
 
 
-@pytest.mark.parametrize("how", ["plain", "gzip", "gzip members", "zip", "zip of gzip"])
+@for_each("how", "plain", "gzip", "gzip members", "zip", "zip of gzip")
 def test_packings_by_path_and_by_stream(how: str, tmp_path: Path) -> None:
     class Pipe(io.BytesIO):
         def seekable(self) -> bool:
@@ -575,8 +575,8 @@ def test_two_processes_read_what_one_reads(tmp_path: Path, monkeypatch: pytest.M
     assert (two.ledger, two.provenance, two.ranks, two.devices) == (one.ledger, one.provenance, one.ranks, one.devices)
 
 
-@pytest.mark.parametrize("count", [1, 40, 150])
-@pytest.mark.parametrize("pieces", [2, 3, 7])
+@for_each("count", 1, 40, 150)
+@for_each("pieces", 2, 3, 7)
 def test_ranges_join_to_the_whole(count: int, pieces: int, tmp_path: Path) -> None:
     data = document(events(count))
     path = tmp_path / "t.json"

@@ -85,7 +85,7 @@ UNKNOWN: dict[str, Scene] = {
 }
 
 
-@pytest.mark.parametrize("one", UNKNOWN.values(), ids=UNKNOWN)
+@for_each("one", *UNKNOWN.values())
 def test_what_cannot_be_compared_is_not_known(one: Scene) -> None:
     work = one.work()
     assert compared(inside_windows(work, one.steps().frame), work)["rate"].drop_nulls().to_list() == []
@@ -97,7 +97,7 @@ def test_where_nothing_can_be_compared_all_facts_but_the_time_are_null() -> None
     assert found["compute_beside_transport_ns"] == 5 * 600
 
 
-@pytest.mark.parametrize(("others", "lost", "known"), [(3, 1000 + 600, 1), (15, 1000 + 3000, 1), (16, 1000, 5 / 21)])
+@for_each("others, lost, known", (3, 1000 + 600, 1), (15, 1000 + 3000, 1), (16, 1000, 5 / 21))
 def test_what_could_be_compared_stands_for_the_rest_where_it_is_a_good_part(others: int, lost: int, known: float) -> None:
     """Of 3 000 ns beside transport a third is lost; `others` never ran alone, for 600 ns each: with 16 of them the sample is too small."""
     unknown = moved(kernels([], [600] * others, name="norm"), 20_000)

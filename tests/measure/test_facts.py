@@ -73,7 +73,7 @@ def test_every_fact_of_the_table_has_a_producer_and_none_is_unknown_to_it(rulebo
     assert set(facts_of(BARE)) | FROM_THE_PLATFORM | FROM_THE_LOG | FROM_THE_JOB == set(rulebook.facts)
 
 
-@pytest.mark.parametrize("one", [FULL, BARE])
+@for_each("one", FULL, BARE)
 def test_a_fact_that_is_never_null_never_is(one: Scene, rulebook: Rulebook) -> None:
     found = facts_of(one)
     never = [name for name, spec in rulebook.facts.items() if spec.null.startswith("never")]
@@ -280,7 +280,7 @@ def test_copies_and_tiny_kernels_that_run_together_count_once() -> None:
     assert facts_of(scene([run("gemm", 0, 10, 0), run("gemm", 0, 10, 1, stream=9)]))["tiny_kernel_busy_ns"] == 10
 
 
-@pytest.mark.parametrize("busy", [True, False])
+@for_each("busy", *(True, False))
 def test_garbage_collections_are_counted_as_ranges(busy: bool) -> None:
     between = [run("gemm", 10, 290, 1)] if busy else [run("gemm", 100, 110, 90), run("gemm", 200, 210, 190)]
     one = scene([run("gemm", 0, 10, 0), *between, run("gemm", 300, 310, 290)], [Span(text="gc.collect", start=5, end=285)])

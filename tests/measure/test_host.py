@@ -1,7 +1,6 @@
 """What the host was doing while compute was launch-starved."""
 
 import polars as pl
-import pytest
 from msgspec import structs
 
 from diagnose.measure.host import ALLOCATOR, GC, MANY_LAUNCHES, SYNC, WAITING, call_roles, host_activity, host_counts, launch_gaps
@@ -104,7 +103,7 @@ def test_synchronisations_that_dispatch_waits_for_are_told_from_others() -> None
     assert counted.select("sync_calls_per_step", "dispatch_syncs_per_step").row(0) == (3, 2)
 
 
-@pytest.mark.parametrize(("wait", "inferred"), [(synchronised(), False), (call("cudaStreamSynchronize", 3, 80), True)])
+@for_each("wait, inferred", (synchronised(), False), (call("cudaStreamSynchronize", 3, 80), True))
 def test_blocking_behind_an_unknown_stream_is_inferred(wait: Item, inferred: bool) -> None:
     one = gap(EXCHANGE, OTHER, wait)
     found = one.stalls(0, 120)
@@ -182,7 +181,7 @@ def test_a_quiet_host_after_a_polled_kernels_launch_waits_for_its_end() -> None:
     assert found.bounds["blocking_lower_ns"].to_list() == [0]
 
 
-@pytest.mark.parametrize("name", [NOTIFY, "deep_ep::intranode::notify_dispatch", "notify_dispatch<8>"])
+@for_each("name", NOTIFY, "deep_ep::intranode::notify_dispatch", "notify_dispatch<8>")
 def test_kernels_whose_end_the_host_polls_for(name: str) -> None:
     assert polled(name=name).host().blocked.height == 1
 
@@ -199,7 +198,7 @@ def test_kernels_that_nobody_polls_for(name: str) -> None:
     assert causes(polled(name=name).stalls(0, 63_000))["host"] == 58_999  # nothing held the host
 
 
-@pytest.mark.parametrize(("until", "held"), [(50_000, True), (150_000, True), (150_001, False), (250_000, False)])
+@for_each("until, held", (50_000, True), (150_000, True), (150_001, False), (250_000, False))
 def test_a_host_that_stays_quiet_long_after_the_kernel_did_not_poll(until: int, held: bool) -> None:
     assert polled(until=until).host().blocked.height == int(held)
 
@@ -330,10 +329,12 @@ def test_what_the_profiler_does_itself_in_a_pause_is_known_apart(spans: tuple[tu
     assert (found["host_gap_excess_ns"], found["host_gap_profiler_ns"]) == (8 * MS, covered)
 
 
-@pytest.mark.parametrize(
-    ("loaded", "copies", "fetches"),
-    [((), False, True), ((1, 2, 3), False, False), ((1,), False, True), ((1, 2, 3), True, True)],
-    ids=["no loader", "a loader in each step", "a loader in one", "ranges that copy the batch as well"],
+@for_each(
+    "loaded, copies, fetches",
+    ((), False, True),
+    ((1, 2, 3), False, False),  # a loader in each step
+    ((1,), False, True),
+    ((1, 2, 3), True, True),  # ranges that copy the batch as well
 )
 def test_a_pause_outside_a_loaders_own_ranges_fetches_no_batch(loaded: tuple[int, ...], copies: bool, fetches: bool) -> None:
     """Steps of 20 ms: 12 forward, then 8 backward, and 10 ms in which the CPU does what no range names."""
@@ -387,7 +388,7 @@ def test_a_place_of_hardly_any_of_the_long_pauses_is_not_told() -> None:
     assert (unnamed["host_gap_excess_ns"], unnamed["host_pauses"]) == (62_400_000, None), "most of the pauses lies in no range"
 
 
-@pytest.mark.parametrize(("text", "cause"), [("aten::add", "python"), ("train.py(12): step", "python"), ("solve", "host")])
+@for_each("text, cause", ("aten::add", "python"), ("train.py(12): step", "python"), ("solve", "host"))
 def test_python_is_said_only_where_python_runs(text: str, cause: str) -> None:
     (measured,) = paused(spans=over(text, 0, 1)).measure()
     assert set(measured.causes.host["cause"]) == {cause, "launch"}

@@ -14,6 +14,7 @@ from diagnose.measure.device import DeviceMeasure
 from diagnose.measure.waits import hold_ups
 from diagnose.model.trace import Trace
 from fixtures.__main__ import FOLDER, TORCH
+from tests.builders.cases import for_each
 from tests.builders.records import replace
 
 FRAMES = ("ops", "calls", "ranges", "waits", "counters", "memory")
@@ -77,7 +78,7 @@ def shuffled(frame: pl.DataFrame, seed: int) -> pl.DataFrame:
     return frame.sample(fraction=1.0, shuffle=True, seed=seed).sort("start" if "start" in frame.columns else "time", maintain_order=True)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@for_each("seed", 1, 2)
 def test_rows_in_another_order_change_nothing(demo: Trace, plain: DeviceMeasure, knowledge: Knowledge, seed: int) -> None:
     trace = each(demo, partial(shuffled, seed=seed), ("ops", "calls", "ranges"))
     trace = replace(trace, waits=demo.waits.sample(fraction=1.0, shuffle=True, seed=seed))
@@ -129,7 +130,7 @@ def split(trace: Trace, role: str, plain: DeviceMeasure) -> tuple[Trace, int]:
     return replace(trace, ops=pl.concat([first, second]).sort("start", maintain_order=True)), place
 
 
-@pytest.mark.parametrize("role", ["compute", "transport", "packing"])
+@for_each("role", "compute", "transport", "packing")
 def test_a_kernel_in_two_pieces_takes_the_same_time(demo: Trace, plain: DeviceMeasure, knowledge: Knowledge, role: str) -> None:
     trace, _ = split(demo, role, plain)
     found = one(measure(trace, knowledge))

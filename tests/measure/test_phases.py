@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import polars as pl
-import pytest
 
 from diagnose.document.device import LongestCall, Phase
 from diagnose.measure.facts import device_facts
@@ -122,12 +121,12 @@ NO_COST = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("items", NO_COST.values(), ids=NO_COST)
+@for_each("items", *NO_COST.values())
 def test_what_is_no_first_use(items: list[Item]) -> None:
     assert begun(scene(items)).costs.is_empty()
 
 
-@pytest.mark.parametrize("name", ["cudaMalloc", "cudaStreamCreateWithFlags", "cudaFree", "cuModuleLoadData"])
+@for_each("name", "cudaMalloc", "cudaStreamCreateWithFlags", "cudaFree", "cuModuleLoadData")
 def test_the_first_long_call_of_a_name_creates_a_context_or_lets_memory_grow(name: str) -> None:
     found = begun(scene([call(name, 0, 300 * MS), *loop(310 * MS)]))
     assert found.costs.rows() == [(0, 300 * MS, name, False)]
@@ -148,9 +147,7 @@ def test_uploads_before_the_first_compute_kernel_are_no_part_of_the_window() -> 
     assert phase(found, "upload").why == "8 copies to the device of 8.00 GB in all before the first compute kernel"
 
 
-@pytest.mark.parametrize(
-    "text", ["init_model", "warmup", "Warm-up", "load_checkpoint", "setup", "[param|net|0|warmup|forward]", "generate_data"]
-)
+@for_each("text", "init_model", "warmup", "Warm-up", "load_checkpoint", "setup", "[param|net|0|warmup|forward]", "generate_data")
 def test_a_range_that_says_so_is_start_up_where_the_work_follows(text: str) -> None:
     items = [*loop(10 * MS, 5), *loop(20 * MS, 5), *loop(30 * MS, 30)]
     spans = [Span(text=text, start=0, end=15 * MS - MS), Span(text=text, start=19 * MS - MS, end=24 * MS)]
@@ -159,7 +156,7 @@ def test_a_range_that_says_so_is_start_up_where_the_work_follows(text: str) -> N
     assert [one.name for one in found.phases] == [text, text]
 
 
-@pytest.mark.parametrize("text", ["load_batch", "initialize_microbatch", "load_balancing_loss", "warm", "compile_time", "setup_step_3"])
+@for_each("text", "load_batch", "initialize_microbatch", "load_balancing_loss", "warm", "compile_time", "setup_step_3")
 def test_a_range_of_each_step_is_no_start_up(text: str) -> None:
     spans = [Span(text=text, start=9 * MS + place * 5 * MS, end=10 * MS + place * 5 * MS) for place in range(6)]
     assert begun(scene(loop(10 * MS, 30), spans)).begin is None

@@ -17,6 +17,7 @@ from diagnose.measure.capture import Measured, measure
 from diagnose.pipeline import diagnose
 from diagnose.reason.conclude import conclude
 from diagnose.render.reports.diagnosis import lost
+from tests.builders.cases import for_each
 from tests.builders.kineto import call, document, kernel, small
 from tests.builders.records import replace
 from tests.builders.simulated import AFRESH
@@ -132,7 +133,7 @@ def test_a_folder_is_all_of_its_traces(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------- who stands for all
 
 
-@pytest.mark.parametrize(("steps", "shown"), [((100, 300, 200), 2), ((400, 100, 300, 200), 3), ((300, 100), 1), ((100, 100, 100), 1)])
+@for_each("steps, shown", ((100, 300, 200), 2), ((400, 100, 300, 200), 3), ((300, 100), 1), ((100, 100, 100), 1))
 def test_the_verdict_speaks_of_the_device_in_the_middle(tmp_path: Path, steps: tuple[int, ...], shown: int) -> None:
     """Of an even number, the quicker of the two in the middle."""
     found = diagnose([write(tmp_path, str(place), step=step, rank=place) for place, step in enumerate(steps)])

@@ -185,7 +185,7 @@ def measured(items: list[Item], spans: list[Span]) -> DeviceMeasure:
     return one
 
 
-@pytest.mark.parametrize(("lengths", "shown"), [((90, 50, 70), 2), ((50, 70), 0), ((70,), 0), ((50, 50, 50), 1)])
+@for_each("lengths, shown", ((90, 50, 70), 2), ((50, 70), 0), ((70,), 0), ((50, 50, 50), 1))
 def test_the_step_of_median_length_is_drawn(lengths: tuple[int, ...], shown: int) -> None:
     """Of an even number the shorter of the two in the middle, of equal ones the earlier of the middle."""
     items: list[Item] = []

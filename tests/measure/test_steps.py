@@ -1,7 +1,5 @@
 """Every anchor of the step windows, and what is left out of them."""
 
-import pytest
-
 from tests.builders.cases import for_each
 from tests.builders.records import replace
 from tests.builders.scene import Item, Scene, Span, Steps, call, run, scene
@@ -47,7 +45,7 @@ def test_a_numbered_range_cuts_steps_and_gives_their_numbers(spelling: str, anch
     assert windows(found) == WINDOWS
 
 
-@pytest.mark.parametrize("spelling", ["train_step", "training_step", "iteration", "step", "1F1B"])
+@for_each("spelling", "train_step", "training_step", "iteration", "step", "1F1B")
 def test_an_unnumbered_range_counts_from_zero(spelling: str) -> None:
     found = scene(LOOP.items, texts(spelling))
     assert found.steps().anchor == f"range {spelling.replace('1F1B', 'NFNB')}"
@@ -69,7 +67,7 @@ SAME: dict[str, tuple[list[Item], list[Span], int]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("items", "spans", "added"), SAME.values(), ids=SAME)
+@for_each("items, spans, added", *SAME.values())
 def test_the_windows_stay_the_same(items: list[Item], spans: list[Span], added: int) -> None:
     assert windows(scene(items, spans)) == [(index + added, start, end) for index, start, end in WINDOWS]
 
@@ -94,7 +92,7 @@ def test_equal_numbers_are_counted_anew_and_an_own_range_that_marks_nothing_is_p
 # ---------------------------------------------------------------------------------------------------- the user's own range
 
 
-@pytest.mark.parametrize(("pattern", "first"), [(r"^outer (\d+)$", 1), ("^outer", 0), ("(?i)OUTER", 0), ("(?:outer) ", 0)])
+@for_each("pattern, first", (r"^outer (\d+)$", 1), ("^outer", 0), ("(?i)OUTER", 0), ("(?:outer) ", 0))
 def test_the_users_own_range_goes_before_all(pattern: str, first: int) -> None:
     halves = [Span(text=f"ProfilerStep#{n}", start=n * 500, end=n * 500 + 499) for n in range(8)]
     found = scene(LOOP.items, [*halves, *texts("outer {}")])
@@ -210,7 +208,7 @@ def test_a_first_step_is_warm_up_by_less_where_the_others_agree(lengths: tuple[i
     assert [one.index for one in scene(items, spans).steps().dropped] == dropped
 
 
-@pytest.mark.parametrize("name", ["cudaStreamBeginCapture", "cudaGraphInstantiate", "cuGraphInstantiateWithFlags"])
+@for_each("name", "cudaStreamBeginCapture", "cudaGraphInstantiate", "cuGraphInstantiateWithFlags")
 def test_a_step_in_which_a_graph_was_captured_is_dropped(name: str) -> None:
     found = scene([*LOOP.items, call(name, 1500, 1600)], LOOP.spans).steps()
     assert [row[0] for row in found.frame.iter_rows()] == [1, 3, 4]
@@ -436,7 +434,7 @@ def test_steps_that_all_compile_again_are_no_warm_up() -> None:
     assert [one.index for one in found.dropped] == [4]
 
 
-@pytest.mark.parametrize(("steps", "pause", "kept"), [(5, 20.0, 4), (3, 20.0, 2), (2, 20.0, 2), (5, 1.0, 5), (5, 1.2, 4)])
+@for_each("steps, pause, kept", (5, 20.0, 4), (3, 20.0, 2), (2, 20.0, 2), (5, 1.0, 5), (5, 1.2, 4))
 def test_a_last_step_that_lacks_the_pause_before_the_next_is_no_step(steps: int, pause: float, kept: int) -> None:
     """It ends with its last operation; of two windows nothing tells whether a pause is usual."""
     ms = 1_000_000

@@ -4,11 +4,11 @@ import random
 from itertools import pairwise
 
 import polars as pl
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.model.intervals import clip, covered, levels, merge, overlaps, sweep, union_length
+from tests.builders.cases import for_each
 
 SPAN = st.tuples(st.integers(-40, 40), st.integers(0, 15)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 SPANS = st.lists(SPAN, max_size=12)
@@ -41,7 +41,7 @@ def test_merge_is_disjoint_sorted_and_covers_the_same_moments(spans: list[tuple[
     assert all(before[1] < after[0] for before, after in pairwise(merged))
 
 
-@pytest.mark.parametrize(("parts", "spans_of_all"), [(3, 900), (300, 900), (3, 3900)])
+@for_each("parts, spans_of_all", (3, 900), (300, 900), (3, 3900))
 def test_parts_are_merged_apart_however_many_there_are_and_however_long(parts: int, spans_of_all: int) -> None:
     chance = random.Random(parts)
     starts = [chance.randrange(3 * spans_of_all // parts) for _ in range(spans_of_all)]

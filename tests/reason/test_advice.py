@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Literal
 
-import pytest
-
 from diagnose.knowledge.catalogue import ChangeSpec
 from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader, find
@@ -23,12 +21,12 @@ def ids(base: dict[str, object], **values: float | str | bool | None) -> set[str
     return {finding.id for finding in find(facts(**values), job=job(base), rulebook=BOOK)[0]}
 
 
-@pytest.mark.parametrize("layout", [DSV3_128K, DSV3_256K, QWEN3_128K])
+@for_each("layout", DSV3_128K, DSV3_256K, QWEN3_128K)
 def test_published_long_context_layouts_keep_4096_to_8192_tokens_on_a_rank(layout: dict[str, object]) -> None:
     assert not ids(layout) & (LENGTH | {"memory-attention-recompute-long-context", "memory-very-long-context"})
 
 
-@pytest.mark.parametrize(("length", "size"), [(8192, 1), (16384, 2), (32768, 4), (65536, 8), (131072, 16), (262144, 32)])
+@for_each("length, size", (8192, 1), (16384, 2), (32768, 4), (65536, 8), (131072, 16), (262144, 32))
 def test_the_size_that_leaves_8192_tokens_is_neither_small_nor_large(length: int, size: int) -> None:
     def at(context: int) -> set[str]:
         layout = {**DSV3_128K, "model.seq_length": length, "model.context_parallel_size": context, "world_size": 4096}

@@ -109,17 +109,15 @@ _SHARED = "moe_shared_expert_intermediate_size: 2048, use_grouped_gemm_for_share
 _ARGUMENTS = "torchrun pretrain_gpt.py --num-layers 4 --num-experts 8 --moe-pad-expert-input-to-capacity"
 
 
-@pytest.mark.parametrize(
-    ("text", "key", "group"),
-    [
-        (_ARGUMENTS, "padding-without-capacity", "will_fail"),  # all there is
-        (f"{_ARGUMENTS} --moe-expert-capacity-factor $FACTOR", "padding-without-capacity", "doubtful"),  # given, not known as what
-        (f"{_ARGUMENTS} $MORE", "padding-without-capacity", "doubtful"),  # may hold it
-        ("model: {moe_pad_expert_input_to_capacity: true}", "padding-without-capacity", "doubtful"),  # overrides: the recipe may set it
-        (f"model: {{{_SHARED}}}", "shared-experts-grouped-without-interleaving", "doubtful"),
-        (f"model: {{{_SHARED}}}", "shared-experts-grouped-without-their-path", "doubtful"),
-        (f"model: {{{_SHARED}, add_bias_linear: true}}", "shared-experts-grouped-without-their-path", "will_fail"),  # whatever lies below
-    ],
+@for_each(
+    "text, key, group",
+    (_ARGUMENTS, "padding-without-capacity", "will_fail"),  # all there is
+    (f"{_ARGUMENTS} --moe-expert-capacity-factor $FACTOR", "padding-without-capacity", "doubtful"),  # given, not known as what
+    (f"{_ARGUMENTS} $MORE", "padding-without-capacity", "doubtful"),  # may hold it
+    ("model: {moe_pad_expert_input_to_capacity: true}", "padding-without-capacity", "doubtful"),  # overrides: the recipe may set it
+    (f"model: {{{_SHARED}}}", "shared-experts-grouped-without-interleaving", "doubtful"),
+    (f"model: {{{_SHARED}}}", "shared-experts-grouped-without-their-path", "doubtful"),
+    (f"model: {{{_SHARED}, add_bias_linear: true}}", "shared-experts-grouped-without-their-path", "will_fail"),  # whatever lies below
 )
 def test_what_holds_only_as_long_as_nothing_more_is_given_is_doubtful(text: str, key: str, group: str) -> None:
     assert result(checked(text), key).group == group

@@ -216,7 +216,7 @@ def test_even_ranks_have_no_finding() -> None:
     }
 
 
-@pytest.mark.parametrize(("cause", "rule"), BY_CAUSE.items())
+@for_each("cause, rule", *BY_CAUSE.items())
 def test_each_cause_has_its_own_finding_and_no_other(cause: LateCause, rule: str) -> None:
     found, _ = of_ranks(ranks(late=(late(3, 20_000_000, cause=cause, longer=20_000_000),)))
     assert set(found) == {rule}
@@ -233,7 +233,7 @@ def test_the_rules_know_every_cause() -> None:
     assert set(get_args(LateCause)) == set(BY_CAUSE)
 
 
-@pytest.mark.parametrize(("status", "said"), [("measured", "measured"), ("inferred", "inferred")])
+@for_each("status, said", ("measured", "measured"), ("inferred", "inferred"))
 def test_an_inferred_cause_weakens_the_claim(status: Status, said: str) -> None:
     found, _ = of_ranks(ranks(late=(late(3, 20_000_000, status=status),)))
     assert found["compute-straggler-slow-gpu"].status == said
@@ -433,7 +433,7 @@ def test_a_fact_without_which_a_fix_is_decided_is_not_asked_for() -> None:
     assert [line for line in prefetch.unknown if "batch_pauses_ns" in line] == []
 
 
-@pytest.mark.parametrize(("share", "state"), [(0.2, "applicable"), (0.005, "already_on"), (None, "unknown")])
+@for_each("share, state", (0.2, "applicable"), (0.005, "already_on"), (None, "unknown"))
 def test_stages_that_were_measured_decide_whether_balancing_them_is_left_to_do(share: float | None, state: str) -> None:
     given = make_context(facts(stage_imbalance_share=share), job({"model.pipeline_model_parallel_size": 4, "model.num_layers": 48}), BOOK)
     (fix,) = FixReader(context=given).read(["COM-14"])

@@ -288,7 +288,7 @@ def test_a_rank_late_by_its_own_wall_goes_before_a_part_of_it() -> None:
     assert ids(**{**HOST, **late}, host_gap_excess_ns=8_000_000)[0] == "host-straggler-slow-host"
 
 
-@pytest.mark.parametrize(("gathered", "reduction", "gather"), [(3_000_000, 6_000_000, 9_000_000), (None, 9_000_000, 9_000_000)])
+@for_each("gathered, reduction, gather", (3_000_000, 6_000_000, 9_000_000), (None, 9_000_000, 9_000_000))
 def test_a_fix_that_is_about_a_part_of_the_finding_promises_no_more(gathered: int | None, reduction: int, gather: int) -> None:
     """Of 9 ms that compute is stalled on data parallelism 3 are gathers: overlapped reductions win 6 at most, both overlaps all of it."""
     given = facts(data_parallel_blocking_ns=9_000_000, data_parallel_blocking_share=0.09, data_gather_blocking_ns=gathered, **H100, **NCCL)
@@ -302,7 +302,7 @@ def test_a_fix_that_is_about_a_part_of_the_finding_promises_no_more(gathered: in
     assert steps["COM-10"].speedup_ceiling == pytest.approx(100_000_000 / (100_000_000 - reduction))
 
 
-@pytest.mark.parametrize(("busy", "first"), [(1_000_000, "host-launch-starved"), (35_000_000, "compute-ungrouped-experts")])
+@for_each("busy, first", (1_000_000, "host-launch-starved"), (35_000_000, "compute-ungrouped-experts"))
 def test_experts_one_by_one_win_their_own_time_however_many_findings_ask_for_groups(busy: int, first: str) -> None:
     """Late launches are a finding of the CPU, the experts one that counts their launches: together they are no more."""
     single: dict[str, FactValue] = {"expert_gemm_grouped_share": 0.0, "expert_gemm_kernels_per_step": 500, "expert_gemm_median_ns": 30_000}
@@ -385,7 +385,7 @@ def test_what_changes_the_numerics_stands_beside_a_first_that_only_looks() -> No
     assert [(one.fix, one.instead_of) for one in steps[:2]] == [("COM-20", None), ("COM-12", "COM-20")]
 
 
-@pytest.mark.parametrize(("loss", "order"), [(8_000_000, ["CMP-04", "COM-20"]), (5_500_000, ["COM-20", "CMP-04"])])
+@for_each("loss, order", (8_000_000, ["CMP-04", "COM-20"]), (5_500_000, ["COM-20", "CMP-04"]))
 def test_what_only_looks_stands_behind_a_change_that_may_win_more(loss: int, order: list[str]) -> None:
     given = facts(data_parallel_blocking_ns=6_000_000, data_parallel_blocking_share=0.06, loss_busy_ns=loss, **H100, **NCCL)
     overlapped = job(ddp__overlap_grad_reduce=True, ddp__overlap_param_gather=True, model__cross_entropy_loss_fusion=False)
@@ -395,7 +395,7 @@ def test_what_only_looks_stands_behind_a_change_that_may_win_more(loss: int, ord
     assert [one.fix for one in steps if one.instead_of is None and one.fix in order] == order
 
 
-@pytest.mark.parametrize(("bound", "order"), [(6_000_000, [0, 2, 1]), (4_000_000, [0, 1, 2])])
+@for_each("bound, order", (6_000_000, [0, 2, 1]), (4_000_000, [0, 1, 2]))
 def test_what_surely_applies_goes_before_what_may_not_and_wins_less(bound: int, order: list[int]) -> None:
     """Never before the first: that is what holds the run back."""
     walls = bounds(facts(**HOST, **CHAINS), BOOK)
@@ -412,7 +412,7 @@ def test_what_surely_applies_goes_before_what_may_not_and_wins_less(bound: int, 
     assert [one.fix for one in plan_of(told, said, 100_000_000)] == [f"OWN-{number}" for number in order]
 
 
-@pytest.mark.parametrize(("reach", "order"), [(1_000_000, [1, 0]), (6_000_000, [0, 1])])
+@for_each("reach, order", (1_000_000, [1, 0]), (6_000_000, [0, 1]))
 def test_a_finding_of_which_its_fix_reaches_a_part_stands_by_that_part(reach: int, order: list[int]) -> None:
     """Even stages win a millisecond of all that a pipeline waits: what wins more goes before."""
     given = facts(**HOST, **CHAINS)

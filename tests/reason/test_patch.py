@@ -183,7 +183,7 @@ def test_files_of_flags_and_of_overrides() -> None:
     assert done.report.rewritten
 
 
-@pytest.mark.parametrize("name", ["a1_qwen3_30b_h100.sh", "a_recipe.sh", "torchtitan_deepseek_v3.toml"])
+@for_each("name", "a1_qwen3_30b_h100.sh", "a_recipe.sh", "torchtitan_deepseek_v3.toml")
 def test_scripts_are_not_rewritten_but_the_change_is_judged_and_told(name: str) -> None:
     text = (JOBS / name).read_text(encoding="utf-8")
     done = patched(text, "MEM-01") if state(text, "MEM-01") in ("applicable", "unknown") else patched(text, "HOST-03")
@@ -323,7 +323,7 @@ def test_every_fix_on_the_jobs_of_this_file(text: str) -> None:
         _hold(text, fix)
 
 
-@pytest.mark.parametrize("job", [DEMO, MEGATRON], ids=["bridge", "megatron-lm"])
+@for_each("job", DEMO, MEGATRON)
 def test_changes_are_values_or_said_to_be_choices(job: str) -> None:
     """What a fix asks for can be written as it stands, unless the fix says that a person has to choose."""
     parsed = parse_job(job)

@@ -5,8 +5,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from diagnose.document.diagnosis import Fact, Fix
 from diagnose.job import Job
 from diagnose.knowledge.catalogue import ChangeSpec
@@ -15,6 +13,7 @@ from diagnose.reason.context import make_context
 from diagnose.reason.findings import FixReader
 from diagnose.reason.forecast.changes import effect_of
 from tests.builders import yaml_text
+from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import A1, B1, Nested, job, parse_job, put
 
@@ -153,14 +152,12 @@ def test_larger_micro_batches_halve_the_exchange_of_split_parameters_alone() -> 
     assert made == [["resize", "scale"], ["resize"], ["resize"]]
 
 
-@pytest.mark.parametrize(
-    ("rule", "busy"),
-    [
-        ("compute-unfused-attention", "unfused_attention_busy_ns"),
-        ("compute-unfused-loss", "loss_busy_ns"),
-        ("compute-fp32-products", "fp32_product_busy_ns"),
-        ("compute-ungrouped-experts", "experts_one_by_one_ns"),
-    ],
+@for_each(
+    "rule, busy",
+    ("compute-unfused-attention", "unfused_attention_busy_ns"),
+    ("compute-unfused-loss", "loss_busy_ns"),
+    ("compute-fp32-products", "fp32_product_busy_ns"),
+    ("compute-ungrouped-experts", "experts_one_by_one_ns"),
 )
 def test_no_bound_rests_on_a_published_speed(rule: str, busy: str) -> None:
     """Other kernels may be faster than any that was published: what they replace is all that is sure."""

@@ -2,8 +2,6 @@
 
 import copy
 
-import pytest
-
 from diagnose.document.diagnosis import Fact
 from diagnose.job import Job
 from diagnose.knowledge.catalogue import ChangeSpec
@@ -125,7 +123,7 @@ def state(key: str, job: Job, given: dict[str, Fact]) -> str:
     return FixReader(context=make_context(given, job, BOOK)).fix(BOOK.fixes[key]).state
 
 
-@pytest.mark.parametrize("kind", ["megatron-bridge", "megatron-lm"])
+@for_each("kind", "megatron-bridge", "megatron-lm")
 def test_an_applied_fix_is_on(kind: str) -> None:
     for key, (changes, given) in APPLIED.items():
         data = bridge_job(changes) if kind == "megatron-bridge" else lm_job(changes)
@@ -183,10 +181,8 @@ def test_graphs_get_narrower_and_then_go(graphs: Nested, impl: str, modules: int
         assert len(job.get("cuda_graph_modules") or ()) == modules  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("given", "experts", "expected"), [(H100, 4, (4, 8, 0)), (H100, 16, (8, 8, 0)), (GB200, 64, (64, 72, 1)), (GB200, 8, (8, 72, 1))]
-)
-@pytest.mark.parametrize("key", ["COM-02", "COM-04"])
+@for_each("given, experts, expected", (H100, 4, (4, 8, 0)), (H100, 16, (8, 8, 0)), (GB200, 64, (64, 72, 1)), (GB200, 8, (8, 72, 1)))
+@for_each("key", "COM-02", "COM-04")
 def test_the_nvlink_domain_follows_the_rule(key: str, given: dict[str, Fact], experts: int, expected: tuple[int, int, int]) -> None:
     """Ranks in the domain, its size, and multi-node NVLink: min(EP, 8), 8, 0 on nodes of eight, EP, 72, 1 on NVL72."""
     flex = FLEX if key == "COM-04" else {}

@@ -163,7 +163,7 @@ def test_a_trial_on_one_process_is_no_world_of_one() -> None:
         assert "world-not-divisible-for-experts" not in {one.id for one in checked(job).results}
 
 
-@pytest.mark.parametrize("fix", ["MEM-05", "MEM-06", "LCX-07", "MEM-10"])
+@for_each("fix", "MEM-05", "MEM-06", "LCX-07", "MEM-10")
 def test_what_is_adam_s_alone_is_not_written_into_a_job_of_another_optimizer(
     fix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -334,13 +334,8 @@ def test_a_registry_of_torchtitan_gets_changes_in_the_words_of_today() -> None:
     assert graph.report.torchtitan_options == ("--training.no_disable_cuda_graphs",)
 
 
-@pytest.mark.parametrize(
-    ("values", "found"),
-    [
-        ("training=TrainingConfig(disable_cuda_graphs=False), parallelism=ParallelismConfig(pipeline_parallel_degree=2)", "graphs-with-torchtitan-pipeline"),
-        ("compile=CompileConfig(enable=False, enable_async_tensor_parallel=True)", "async-tensor-parallelism-without-compilation"),
-    ],
-)  # fmt: skip
+@for_each("values, found", ("training=TrainingConfig(disable_cuda_graphs=False), parallelism=ParallelismConfig(pipeline_parallel_degree=2)", "graphs-with-torchtitan-pipeline"),
+        ("compile=CompileConfig(enable=False, enable_async_tensor_parallel=True)", "async-tensor-parallelism-without-compilation"),)  # fmt: skip
 def test_what_torchtitan_itself_refuses_is_told(values: str, found: str) -> None:
     text = f"from torchtitan.trainer import Trainer\n\ndef one() -> Trainer.Config:\n    return Trainer.Config({values})\n"
     assert [one.id for one in checked(text).results if one.group == "will_fail"] == [found]
@@ -357,7 +352,7 @@ def test_what_a_framework_has_no_setting_for_is_not_open() -> None:
         assert not any("does not say" in line for line in found.unknown)
 
 
-@pytest.mark.parametrize("word", ["parallel folding", "three walls", "fit", "scale", "profile", "retune", "moe_dispatch_fwd_dtype"])
+@for_each("word", "parallel folding", "three walls", "fit", "scale", "profile", "retune", "moe_dispatch_fwd_dtype")
 def test_words_of_the_field_are_explained(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", word]) == 0
     assert word.lower() in capsys.readouterr().out.lower()

@@ -1,11 +1,11 @@
 """Which line of the job file a finding points at."""
 
-import pytest
 from msgspec import structs
 
 from diagnose.document.diagnosis import Change, Finding, Fix, JobRead, JobSetting
 from diagnose.reason.patch import SettingPlace
 from diagnose.reason.patch import place_of as place_in
+from tests.builders.cases import for_each
 from tests.builders.diagnosis import rich
 from tests.builders.jobs import TABLE
 
@@ -63,7 +63,7 @@ def test_a_setting_that_the_file_holds_goes_first_one_that_stays_last_and_one_it
     assert place_of(finding(fix(elsewhere[0])), BRIDGE) == SettingPlace(fix="the fix", key="")
 
 
-@pytest.mark.parametrize("state", ["blocked", "unknown", "already_on"])
+@for_each("state", "blocked", "unknown", "already_on")
 def test_only_what_is_applicable_is_pointed_at(state: str) -> None:
     blocked = fix(change("train.micro_batch_size"), state=state)
     assert place_of(finding(blocked), BRIDGE) == SettingPlace()

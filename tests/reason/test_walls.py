@@ -333,7 +333,7 @@ def test_the_cause_goes_before_the_wall(values: dict[str, FactValue], finding: s
     assert said.sentence.startswith(begins)
 
 
-@pytest.mark.parametrize(("turns", "finding"), [(29_000_000, "compute-uneven-images"), (20_000_000, "communication-uneven-exchanges")])
+@for_each("turns, finding", (29_000_000, "compute-uneven-images"), (20_000_000, "communication-uneven-exchanges"))
 def test_what_ranks_were_measured_to_wait_is_the_cause_before_what_one_lets_infer(turns: int, finding: str) -> None:
     late = {"data_uneven_ns": 30_000_000, "data_parallel_blocking_ns": 30_000_000, "data_parallel_blocking_share": 0.3}
     blocked = {"transport_blocking_ns": 30_000_000, "transport_blocking_share": 0.3, "compute_busy_ns": 70_000_000}

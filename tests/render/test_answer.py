@@ -141,7 +141,7 @@ def test_the_demo_says_which_run_how_fast_and_what_to_change(demo: Diagnosis) ->
     assert "\\(" not in markdown
 
 
-@pytest.mark.parametrize("format_", ["text", "markdown", "html"])
+@for_each("format_", "text", "markdown", "html")
 def test_what_the_first_advice_needs_stands_beside_it(format_: str) -> None:
     """An applicable fix is never told without what has to be checked first."""
     needs = "Needs something 2.6 or newer (version not in the job file)."
@@ -198,35 +198,33 @@ def test_without_a_job_file_one_line_says_what_it_would_decide(demo: Diagnosis) 
     assert "diagnose demo.sqlite --config JOB" in text
 
 
-@pytest.mark.parametrize(
-    ("key", "framework", "op", "now", "to", "language", "text"),
-    [
-        ("model.moe_permute_fusion", "megatron-bridge", "set", None, "true", "yaml", "model.moe_permute_fusion: true"),
-        ("--moe-permute-fusion", "megatron-lm", "set", "false", "true", "sh", "--moe-permute-fusion"),
-        ("--fp8-format", "megatron-lm", "set", "none", "e4m3", "sh", "--fp8-format e4m3"),
-        (
-            "--accumulate-allreduce-grads-in-fp32",
-            "megatron-lm",
-            "unset",
-            "true",
-            "null",
-            "words",
-            "leave out --accumulate-allreduce-grads-in-fp32",
-        ),
-        ("--recompute-modules", "megatron-lm", "add", "[core_attn]", "moe_act", "sh", "--recompute-modules core_attn moe_act"),
-        (
-            "model.recompute_modules",
-            "megatron-bridge",
-            "add",
-            "[core_attn]",
-            "moe_act",
-            "yaml",
-            "model.recompute_modules: [core_attn, moe_act]",
-        ),
-        ("model.recompute_modules", "megatron-bridge", "add", None, "moe_act", "words", "add moe_act to model.recompute_modules"),
-        ("CUDA_DEVICE_MAX_CONNECTIONS", "environment", "set", None, "8", "sh", "export CUDA_DEVICE_MAX_CONNECTIONS=8"),
-        ("schedule", "general", "set", None, "two micro-batches in flight", "words", "schedule: two micro-batches in flight"),
-    ],
+@for_each(
+    "key, framework, op, now, to, language, text",
+    ("model.moe_permute_fusion", "megatron-bridge", "set", None, "true", "yaml", "model.moe_permute_fusion: true"),
+    ("--moe-permute-fusion", "megatron-lm", "set", "false", "true", "sh", "--moe-permute-fusion"),
+    ("--fp8-format", "megatron-lm", "set", "none", "e4m3", "sh", "--fp8-format e4m3"),
+    (
+        "--accumulate-allreduce-grads-in-fp32",
+        "megatron-lm",
+        "unset",
+        "true",
+        "null",
+        "words",
+        "leave out --accumulate-allreduce-grads-in-fp32",
+    ),
+    ("--recompute-modules", "megatron-lm", "add", "[core_attn]", "moe_act", "sh", "--recompute-modules core_attn moe_act"),
+    (
+        "model.recompute_modules",
+        "megatron-bridge",
+        "add",
+        "[core_attn]",
+        "moe_act",
+        "yaml",
+        "model.recompute_modules: [core_attn, moe_act]",
+    ),
+    ("model.recompute_modules", "megatron-bridge", "add", None, "moe_act", "words", "add moe_act to model.recompute_modules"),
+    ("CUDA_DEVICE_MAX_CONNECTIONS", "environment", "set", None, "8", "sh", "export CUDA_DEVICE_MAX_CONNECTIONS=8"),
+    ("schedule", "general", "set", None, "two micro-batches in flight", "words", "schedule: two micro-batches in flight"),
 )
 def test_a_setting_is_written_as_it_is_typed(key: str, framework: str, op: str, now: str | None, to: str, language: str, text: str) -> None:
     assert written(Change(framework=framework, key=key, from_=now, to=to, op=op)) == (language, text)  # type: ignore[arg-type]

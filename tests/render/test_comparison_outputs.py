@@ -47,7 +47,7 @@ def test_the_outcome_and_its_reasons_come_first(format_: str, sample: Sample) ->
 
 
 @for_each("sample", *SAMPLES.values())
-@pytest.mark.parametrize("width", [80, 100])
+@for_each("width", 80, 100)
 def test_a_terminal_gets_the_answer_on_one_screen_and_how_to_see_the_rest(sample: Sample, width: int) -> None:
     document, whole = sample(), rendered("text", sample(), width=width)
     screen = rendered("text", document, width=width, detail=r.ANSWER)
@@ -81,7 +81,7 @@ def many_worse() -> c.Comparison:
     return structs.replace(rich(), findings=tuple(structs.replace(worse, id=f"finding-{number}") for number in range(6)))
 
 
-@pytest.mark.parametrize(("runs", "said"), [(1, ""), (2, " of all 2 runs"), (3, " of all 3 runs")])
+@for_each("runs, said", (1, ""), (2, " of all 2 runs"), (3, " of all 3 runs"))
 def test_a_step_time_of_several_runs_says_so(runs: int, said: str) -> None:
     side = rich().base
     several = tuple(c.RunRead(label=f"{number}.sqlite", value=1.0, n=1) for number in range(runs))
@@ -112,7 +112,7 @@ def test_what_anyway_and_a_range_of_commits_mean_is_said() -> None:
     assert "It is one of 000700070007, 000800080008, 000900090009." in plain(rendered("text", bisection.range_()))
 
 
-@pytest.mark.parametrize("format_", PAGES)
+@for_each("format_", *PAGES)
 def test_what_is_not_known_is_never_nought(format_: str) -> None:
     report = plain(rendered(format_, minimal()))
     assert "ot known: a document on one side does not hold the split of its steps" in report
@@ -179,9 +179,8 @@ def test_every_word_of_the_vocabulary_is_spoken() -> None:
     assert set(story.WHY) == members(c.Why)
 
 
-@pytest.mark.parametrize(
-    ("met", "said"),
-    [(False, "Gate not met · Median step time unchanged"), (True, "Gate met · No change"), (None, "Gate not judged · No change")],
+@for_each(
+    "met, said", (False, "Gate not met · Median step time unchanged"), (True, "Gate met · No change"), (None, "Gate not judged · No change")
 )
 def test_a_gate_that_long_steps_fail_stands_beside_no_contradiction(met: bool | None, said: str) -> None:
     document = rich()
@@ -194,7 +193,7 @@ def test_a_gate_that_long_steps_fail_stands_beside_no_contradiction(met: bool | 
 # --- hostile texts and sizes ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 140])
+@for_each("width", 60, 80, 100, 140)
 def test_no_number_is_cut_on_a_narrow_terminal(width: int) -> None:
     report = rendered("text", rich(), width=width)
     assert not re.search(r"\d…", report)
@@ -220,7 +219,7 @@ def test_html_of_a_huge_comparison_is_cut_with_what_is_left_out() -> None:
 
 
 @for_each("sample", *bisection.SAMPLES.values())
-@pytest.mark.parametrize("width", [80, 100])
+@for_each("width", 80, 100)
 def test_a_terminal_gets_the_steps_and_what_moved_most_and_how_to_see_the_rest(sample: Callable[[], b.Bisection], width: int) -> None:
     document = sample()
     screen, whole = (rendered("text", document, width=width, detail=detail) for detail in (r.ANSWER, r.EVERYTHING))
@@ -258,7 +257,7 @@ def test_the_result_comes_first(format_: str, sample: Callable[[], b.Bisection])
     assert ("does not go one way" in body) == (not document.monotone)
 
 
-@pytest.mark.parametrize("format_", PAGES)
+@for_each("format_", *PAGES)
 def test_what_is_not_known_of_a_bisection_is_never_nought(format_: str) -> None:
     report = plain(rendered(format_, bisection.minimal()))
     assert "not measured" in report
@@ -299,7 +298,7 @@ def test_formats_that_it_does_not_have_are_refused_before_anything_is_written(tm
     assert "a newer version of this program wrote" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("format_", ["text", "markdown"])
+@for_each("format_", "text", "markdown")
 def test_communication_that_did_not_change_is_not_said_to_be_absent(format_: str) -> None:
     """The document lists exchanges whose time or overlap changed: an empty list does not mean that there was none."""
     text = rendered(format_, structs.replace(rich(), overlap=(), settings=(), notes=()))

@@ -6,7 +6,6 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from msgspec import structs
 
 from diagnose.document import comparison as c
@@ -162,7 +161,7 @@ def unescaped(text: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@for_each("name", *DOCUMENTS)
 def test_every_line_is_one_command_and_there_are_ten_at_most(name: str) -> None:
     document = DOCUMENTS[name]()
     for job_file in ("", JOB):
@@ -255,7 +254,7 @@ def check_schema(element: ET.Element) -> None:
         check_schema(child)
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@for_each("name", *DOCUMENTS)
 def test_junit_counts_what_it_holds(name: str) -> None:
     root = parsed(of("junit", DOCUMENTS[name](), job_file=JOB))
     assert root.tag == "testsuites"

@@ -44,7 +44,7 @@ def test_every_output_shows_the_key_of_a_setting(format_: str, name: str, key: s
     assert key in plain
 
 
-@pytest.mark.parametrize("format_", PAGES)
+@for_each("format_", *PAGES)
 def test_every_output_shows_sizes_and_problems(format_: str) -> None:
     text = write(report(JOBS / "a1_qwen3_30b_h100.yaml", "world_size=24"), format_, Options(width=220, detail=2))
     assert "Derived from the job file" in text

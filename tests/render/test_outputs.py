@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable
 
 import msgspec
-import pytest
 from msgspec import structs
 
 from diagnose.document import device as r
@@ -37,7 +36,7 @@ def test_schema_is_published_and_describes_the_document() -> None:
     assert set(schema["$defs"]["Diagnosis"]["properties"]) == set(json.loads(rendered("json", minimal())))
 
 
-@pytest.mark.parametrize("document", [d.Diagnosis, Comparison, Bisection])
+@for_each("document", d.Diagnosis, Comparison, Bisection)
 def test_every_field_of_a_schema_is_described(document: type) -> None:
     schema = json.loads(schema_text(document))
     assert (schema["$schema"], schema["$id"].rpartition(":")[0]) == ("https://json-schema.org/draft/2020-12/schema", "urn:diagnose:schema")
@@ -49,7 +48,7 @@ def test_every_field_of_a_schema_is_described(document: type) -> None:
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("format_", PAGES)
+@for_each("format_", *PAGES)
 def test_what_was_not_measured_is_never_zero(format_: str) -> None:
     report = rendered(format_, minimal())
     budget = tables.budget(minimal(), minimal().budget[0])
@@ -60,13 +59,11 @@ def test_what_was_not_measured_is_never_zero(format_: str) -> None:
     assert "not measured" in report
 
 
-@pytest.mark.parametrize(
-    ("bound", "parts", "said"),
-    [
-        (None, {"host_work": 2_000_000, "host_sync": None}, "known parts 2.0"),
-        (5_000_000, {"host_work": 2_000_000, "host_sync": None}, ""),
-        (None, {"host_work": None}, ""),
-    ],
+@for_each(
+    "bound, parts, said",
+    (None, {"host_work": 2_000_000, "host_sync": None}, "known parts 2.0"),
+    (5_000_000, {"host_work": 2_000_000, "host_sync": None}, ""),
+    (None, {"host_work": None}, ""),
 )
 def test_of_a_bound_that_is_not_known_as_a_whole_the_known_parts_are_told(
     bound: int | None, parts: dict[str, int | None], said: str
@@ -78,7 +75,7 @@ def test_of_a_bound_that_is_not_known_as_a_whole_the_known_parts_are_told(
     assert said in str(row.cells[-1])
 
 
-@pytest.mark.parametrize("format_", ["text", "markdown", "html", "github", "junit", "sarif", "json"])
+@for_each("format_", "text", "markdown", "html", "github", "junit", "sarif", "json")
 def test_a_document_without_a_verdict_is_shown_and_says_why(format_: str) -> None:
     said = "Too little was captured to judge: 9.00 µs of GPU time in the whole capture (device operations: 3)."
     least = structs.replace(minimal().verdict, dominant_wall=None, target_wall=None, runner_up=None, certainty="low", sentence=said)
@@ -165,7 +162,7 @@ def test_a_change_reads_as_what_is_done(one: Change, said: str, stays: bool) -> 
     assert story.stays(one) is stays
 
 
-@pytest.mark.parametrize("format_", PAGES)
+@for_each("format_", *PAGES)
 def test_reports_show_what_is_done_and_what_is_disputed(format_: str) -> None:
     document = rich()
     finding = document.findings[0]

@@ -5,7 +5,6 @@ import re
 from collections.abc import Sequence
 
 import msgspec
-import pytest
 
 from diagnose.document import diagnosis as d
 from diagnose.document import ranks as k
@@ -43,7 +42,7 @@ def column(table: Table, label: str) -> list[str]:
 # --- one rank ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("format_", PAGES)
+@for_each("format_", *PAGES)
 def test_one_rank_is_told_nothing_about_ranks(format_: str) -> None:
     for document in (minimal(), having(None)):
         report = visible(rendered(format_, document))
@@ -95,8 +94,8 @@ def _unmeasured() -> k.Ranks:
     return msgspec.structs.replace(_nothing(), survey=tuple(bare))
 
 
-@pytest.mark.parametrize("ranks", [_nothing(), _unmeasured()], ids=["nothing", "unmeasured"])
-@pytest.mark.parametrize("format_", PAGES)
+@for_each("ranks", _nothing(), _unmeasured())
+@for_each("format_", *PAGES)
 def test_what_was_not_measured_of_ranks_is_never_zero(format_: str, ranks: k.Ranks) -> None:
     report = visible(rendered(format_, having(ranks)))
     assert "he straggler is unknown" in report
@@ -130,7 +129,7 @@ def test_each_surveyed_device_has_a_name_of_its_own() -> None:
     assert rank_story.labels(twice) == ["rank 0, device 0", "rank 0, device 1", "rank 0, device 0 (2)", "rank 1"]
 
 
-@pytest.mark.parametrize("most", [16, 24, 48])
+@for_each("most", 16, 24, 48)
 def test_a_short_table_shows_the_verdict_the_late_and_the_ends_of_each_group(most: int) -> None:
     ranks = many_ranks(512, stages=4)
     ranks = msgspec.structs.replace(
@@ -226,7 +225,7 @@ def test_where_no_captured_rank_is_late_another_may_be(world: int, said: str) ->
     assert "may wait" not in rank_story.coverage(changed(world_size=world, captured=8, late=(), exchanges=())), "nothing was matched"
 
 
-@pytest.mark.parametrize("format_", PAGES)
+@for_each("format_", *PAGES)
 def test_nothing_is_called_network_time(format_: str) -> None:
     ours = [
         rank_tables.groups(rich_ranks()),
@@ -242,7 +241,7 @@ def test_nothing_is_called_network_time(format_: str) -> None:
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 140])
+@for_each("width", 60, 80, 100, 140)
 def test_no_number_is_cut_on_a_narrow_terminal(width: int) -> None:
     lines = rendered("text", rich(), width=width).splitlines()
     start = next(index for index, line in enumerate(lines) if line.startswith("Ranks, in ms"))

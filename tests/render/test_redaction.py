@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
 from msgspec import structs
 
 from diagnose.job.read import read_job
@@ -166,8 +165,6 @@ def test_a_word_of_a_closed_vocabulary_that_is_a_user_s_name_too_stays_where_not
     assert redacted.verdict.sentence == "By redacted-user-1, who ran it."
 
 
-@pytest.mark.parametrize(
-    "text", ["", "\n", "a: [", "x=" * 5000, "'" * 3000, "/" * 5000, "key: " + "a" * 100_000, "-----BEGIN PRIVATE KEY-----" * 50]
-)
+@for_each("text", "", "\n", "a: [", "x=" * 5000, "'" * 3000, "/" * 5000, "key: " + "a" * 100_000, "-----BEGIN PRIVATE KEY-----" * 50)
 def test_any_text_is_read_in_little_time(text: str) -> None:
     assert isinstance(Redactor().job(text), str)

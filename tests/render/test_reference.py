@@ -68,7 +68,7 @@ def test_links_of_the_readmes_resolve() -> None:
         assert [target for target in sorted(linked) if target and not (readme.parent / target).exists()] == []
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=[kind.name for kind in KINDS])
+@for_each("kind", *KINDS)
 def test_every_id_has_one_anchor_and_stands_in_the_contents(kind: Kind) -> None:
     text = made()[kind.page]
     for key in kind.ids(KNOW):
@@ -166,7 +166,7 @@ def test_write_makes_the_same_pages_each_time_and_removes(tmp_path: Path, capsys
     assert capsys.readouterr().out == "The pages are up to date.\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["a", "b"]])
+@for_each("arguments", [], ["--help"], ["a", "b"])
 def test_wrong_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert reference.main(arguments) == 2
     assert "usage" in capsys.readouterr().err

@@ -65,7 +65,7 @@ def test_hostile_and_many_names_give_yaml_all_the_same() -> None:
     assert re.fullmatch(r"[\x20-\x7e\n]+", text)
 
 
-@pytest.mark.parametrize("kind", ["text", "md", "html"])
+@for_each("kind", "text", "md", "html")
 def test_every_report_ends_its_list_with_it(kind: str) -> None:
     shown = write(rich(), "markdown" if kind == "md" else kind, Options(width=80, detail=2))
     assert "own-buckets.yaml" in shown

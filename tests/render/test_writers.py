@@ -24,6 +24,7 @@ from diagnose.render.reports.check import HEADINGS
 from diagnose.render.writers import writers
 from diagnose.render.writers.markdown.page import MOST_BYTES
 from tests.builders.bisection import huge as huge_bisection
+from tests.builders.cases import for_each
 from tests.builders.comparison import huge as huge_comparison
 from tests.builders.diagnosis import LONG_KERNEL, rich
 from tests.builders.documents import COLUMNS, DOCUMENTS, HOSTILE, Sample, check, figures_of, kernels
@@ -158,7 +159,7 @@ def test_colour_comes_only_when_asked_for_and_only_from_us() -> None:
     assert offenders(EVERY, ours) == []
 
 
-@pytest.mark.parametrize(("name", "names"), [("diagnosis", "unclassified"), ("rich comparison", "kernels")])
+@for_each("name, names", ("diagnosis", "unclassified"), ("rich comparison", "kernels"))
 def test_long_names_are_cut_in_tables_but_whole_in_json(name: str, names: str) -> None:
     assert len(LONG_KERNEL) > 4_500
     assert LONG_KERNEL not in written(name, "text")
@@ -184,7 +185,7 @@ def test_markdown_fits_into_a_comment() -> None:
     assert offenders(EVERY, lambda name: len(written(name, "markdown").encode()) <= MOST_BYTES) == []
 
 
-@pytest.mark.parametrize("format_", ["text", "markdown"])
+@for_each("format_", "text", "markdown")
 def test_no_line_gives_an_order_to_a_ci_runner(format_: str) -> None:
     assert offenders(EVERY, lambda name: orders(written(name, format_)) == []) == []
 
@@ -348,7 +349,7 @@ def sentences(document: object) -> Iterator[str]:
         yield from document.notes
 
 
-@pytest.mark.parametrize("format_", PAGES)
+@for_each("format_", *PAGES)
 def test_every_page_says_the_result_and_what_it_rests_on(format_: str) -> None:
     def complete(name: str) -> bool:
         report = read(name, format_)
@@ -366,7 +367,7 @@ NOT_FOR_PAGES = (
 )
 
 
-@pytest.mark.parametrize("format_", ["markdown", "html"])
+@for_each("format_", "markdown", "html")
 def test_a_page_and_a_comment_hold_every_word_and_figure_of_the_text(format_: str) -> None:
     """The text itself is held by the golden files. Names that a table cuts and hashes that a page may break are left out."""
 
@@ -382,7 +383,7 @@ def test_a_page_and_a_comment_hold_every_word_and_figure_of_the_text(format_: st
     assert offenders(dict(DOCUMENTS), complete) == []
 
 
-@pytest.mark.parametrize("format_", PAGES)
+@for_each("format_", *PAGES)
 def test_documents_without_a_verdict_are_told_in_full(format_: str) -> None:
     wanted = {
         "check": [
@@ -434,9 +435,7 @@ def test_every_tooltip_is_of_the_glossary_and_stands_in_the_list_at_the_end() ->
     assert sorted({means for _, means in shown}) == sorted(html_module.unescape(means).replace("\u00a0", " ") for means in listed)
 
 
-@pytest.mark.parametrize(
-    ("format_", "said"), [("text", "as above, under “"), ("markdown", "as above under `"), ("html", "as above, under “")]
-)
+@for_each("format_, said", ("text", "as above, under “"), ("markdown", "as above under `"), ("html", "as above, under “"))
 def test_a_fix_of_several_findings_is_told_in_full_once(format_: str, said: str) -> None:
     document = rich()
     first = next(one for one in document.findings if any(fix.state == "applicable" for fix in one.fixes))

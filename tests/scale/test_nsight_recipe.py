@@ -17,6 +17,7 @@ from diagnose.measure.capture import Measured
 from diagnose.pipeline import diagnose
 from diagnose.scale.elsewhere import ElsewhereEngine, Options, measure_input
 from diagnose.scale.engine import Run, for_inputs, prepare, tasks_of
+from tests.builders.cases import for_each
 from tests.builders.records import replace
 from tests.builders.suites import deep_unless
 from tests.scale.conftest import ROOT, Ranks
@@ -152,7 +153,7 @@ def test_the_folder_is_told_by_a_command(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.nsys
-@pytest.mark.parametrize("mode", MODES)
+@for_each("mode", *MODES)
 def test_a_real_nsys_runs_it(reports: Path, job: Path, tmp_path: Path, mode: str) -> None:
     """Where nsys has recipes (2023 and newer) and its Python what they need; DIAGNOSE_TEST_NSYS names another one than that on PATH."""
     if NSYS is None:

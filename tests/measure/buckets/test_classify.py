@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pytest
 
 from diagnose.knowledge.buckets import load_buckets
 from diagnose.knowledge.taxonomy import Context, Family, Group, Taxonomy, load_taxonomy
@@ -398,7 +397,7 @@ GROUPS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [SENDRECV, GATHER])
+@for_each("name", SENDRECV, GATHER)
 def test_every_group_that_megatron_describes_has_its_kind(taxonomy: Taxonomy, name: str):
     cases = [(kind, text) for kind, texts in GROUPS.items() for text in texts]
     found = describe_all([(name, {"pg_desc": text}) for _, text in cases], taxonomy)

@@ -19,6 +19,7 @@ from diagnose.model import intervals
 from fixtures import kernel_accuracy
 from fixtures.kernel_accuracy import Count, counted, is_right, read_counts, read_labels, refreshed, section
 from fixtures.stored import rows_text
+from tests.builders.cases import for_each
 
 TABLE = Path(__file__).parent / "kernel_names.tsv"
 
@@ -214,7 +215,7 @@ def test_deepseek_falls_into_its_buckets_and_phases(deepseek: Labelled):
     assert again.filter(pl.col("bucket") == "norm")["name"].str.contains("ln_fwd_kernel").all()
 
 
-@pytest.mark.parametrize("which", ["before", "after"])
+@for_each("which", "before", "after")
 def test_sequence_parallel_exchange_of_a_diffusion_model(real_traces: Path, taxonomy: Taxonomy, which: str):
     found = labelled(real_traces / "nsys" / f"GindaChen_nsys-ai_tests.fixtures.mfu_2gpu_{which}.sqlite", taxonomy)
     moving = found.where(role="transport")

@@ -4,7 +4,6 @@ import random
 from itertools import count
 
 import polars as pl
-import pytest
 
 from diagnose.knowledge.taxonomy import Taxonomy, load_taxonomy
 from diagnose.measure.buckets.classify import classify
@@ -711,7 +710,7 @@ def test_a_kind_of_range_only_meets_the_contexts_for_it(tmp_path, taxonomy: Taxo
     assert ids_at(trace_of(launches, ranges), own) == [{"only_nvtx"}, {"only_nvtx"}, set(), set(), set(), set(), set()]
 
 
-@pytest.mark.parametrize("forward_thread", [7, None])
+@for_each("forward_thread", 7, None)
 def test_backward_nodes_inherit_their_forward_operator_s_contexts(taxonomy: Taxonomy, forward_thread: int | None):
     """As Kineto records it (forward thread given) and as NVTX does (same number, name of a backward node)."""
 
@@ -823,7 +822,7 @@ def test_the_kernel_s_own_description_comes_first_and_the_innermost_range_s_seco
     assert host_context(trace, attribute(trace), taxonomy).payload_id.to_list() == [0, 1, 0, 2, None]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@for_each("seed", *range(5))
 def test_innermost_agrees_with_a_search_through_all_ranges(seed: int):
     rng = random.Random(seed)
     rows: list[tuple[int, int, int]] = []

@@ -1,11 +1,11 @@
 """However a name is spelled, it is read as the same words; names made up after forms that a change of one word showed to be misread."""
 
 import polars as pl
-import pytest
 
 from diagnose.knowledge.taxonomy import Taxonomy
 from diagnose.measure.buckets.describe import describe_all
 from diagnose.measure.buckets.names import namespaces_of, normalised, words_of
+from tests.builders.cases import for_each
 
 CUTE = "_object_at__tensorptrbf16gmemalign16"
 NAMES = {
@@ -108,7 +108,7 @@ def test_names_of_these_forms_are_read(taxonomy: Taxonomy):
     assert found == NAMES
 
 
-@pytest.mark.parametrize("manner", ["fast", "serial", "fallback", "autotuned", "hopper", "large"])
+@for_each("manner", "fast", "serial", "fallback", "autotuned", "hopper", "large")
 def test_words_that_say_how_stand_beside_a_line_that_there_is_nothing_but(manner: str, taxonomy: Taxonomy):
     plain = ["kernel", "f32_to_bf16_kernel", "conv1d_shared_kernel", "vec_write_kernel", "bwd_preprocess_kernel"]
     varied = [name.replace("kernel", f"{manner}_kernel") for name in plain]
@@ -116,17 +116,15 @@ def test_words_that_say_how_stand_beside_a_line_that_there_is_nothing_but(manner
     assert [(one.bucket, one.weak) for one in found[: len(plain)]] == [(one.bucket, one.weak) for one in found[len(plain) :]]
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("gemm128x64_kernel", "gemm_kernel"),
-        ("GemmTile128x64x32Kernel", "gemm_tile_kernel"),
-        ("moe_hgemm64x64_silu", "moe_hgemm_silu"),
-        ("cast_fp8x4_rows", "cast_fp8_rows"),
-        ("rows8bit_pack", "rows_8bit_pack"),
-        (f"kernel_cutlass_kernel_acme-extopsmoeTopK_Bias{CUTE}", "top_k_bias"),
-        (f"kernel_cutlass__kernel_acmeopsmoeTopKBias{CUTE}", "TopKBias"),
-    ],
+@for_each(
+    "one, other",
+    ("gemm128x64_kernel", "gemm_kernel"),
+    ("GemmTile128x64x32Kernel", "gemm_tile_kernel"),
+    ("moe_hgemm64x64_silu", "moe_hgemm_silu"),
+    ("cast_fp8x4_rows", "cast_fp8_rows"),
+    ("rows8bit_pack", "rows_8bit_pack"),
+    (f"kernel_cutlass_kernel_acme-extopsmoeTopK_Bias{CUTE}", "top_k_bias"),
+    (f"kernel_cutlass__kernel_acmeopsmoeTopKBias{CUTE}", "TopKBias"),
 )
 def test_both_spellings_are_the_same_words(one: str, other: str, taxonomy: Taxonomy):
     first, second = words_of(normalised(pl.Series([one, other])), taxonomy)

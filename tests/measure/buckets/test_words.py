@@ -7,6 +7,7 @@ from diagnose.knowledge.taxonomy import Taxonomy
 from diagnose.knowledge.words import Lines, WrongLineError
 from diagnose.measure.buckets.describe import describe_all
 from diagnose.measure.buckets.names import namespaces_of, normalised, words_of
+from tests.builders.cases import for_each
 
 # Kernels of current libraries that a review found answered wrong, and names made up after the same rules, with near misses beside them.
 NAMES = {
@@ -569,18 +570,16 @@ def test_a_name_that_tells_nothing_is_never_guessed(taxonomy: Taxonomy):
         assert {"attention", "expert_gemm"} <= set(one.alternatives)
 
 
-@pytest.mark.parametrize(
-    ("name", "bucket"),
-    [
-        ("merge_topk_lists_kernel", "router"),
-        ("gate_gemm_bf16_kernel", "router"),
-        ("acme_fp8_split_kernel", "quantize"),
-        ("_kernel_delta_x", "attention"),
-        ("acme_decode_rows_kernel", "attention"),
-        ("update_states_kernel", "attention"),
-        ("context_fwd_kernel", "attention"),
-        ("maxsumexp_kernel", "attention"),
-    ],
+@for_each(
+    "name, bucket",
+    ("merge_topk_lists_kernel", "router"),
+    ("gate_gemm_bf16_kernel", "router"),
+    ("acme_fp8_split_kernel", "quantize"),
+    ("_kernel_delta_x", "attention"),
+    ("acme_decode_rows_kernel", "attention"),
+    ("update_states_kernel", "attention"),
+    ("context_fwd_kernel", "attention"),
+    ("maxsumexp_kernel", "attention"),
 )
 def test_a_choice_of_the_largest_a_gate_a_format_a_delta_and_a_stage_are_likely_only(taxonomy: Taxonomy, name: str, bucket: str):
     one = describe_all([(name, None)], taxonomy)[0]
@@ -652,7 +651,7 @@ PARENTS = [
 ]
 
 
-@pytest.mark.parametrize("name", ["main_kernel", "frobnicate_kernel"])
+@for_each("name", "main_kernel", "frobnicate_kernel")
 def test_an_unknown_kernel_takes_the_bucket_of_a_parent_that_decides(name: str, taxonomy: Taxonomy):
     found = describe_all([(name, context) for context, _, _ in PARENTS], taxonomy)
     assert [(context, one.bucket, one.evidence) for (context, _, _), one in zip(PARENTS, found, strict=True)] == PARENTS
@@ -661,21 +660,19 @@ def test_an_unknown_kernel_takes_the_bucket_of_a_parent_that_decides(name: str, 
 GEMM = "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN"
 
 
-@pytest.mark.parametrize(
-    ("modules", "bucket"),
-    [
-        # a model may be called so as its vision tower would be: then it holds a decoder's layers
-        (["AcmeVisionModel_0", "AcmeDecoderLayer_3", "Linear_17"], "dense_gemm"),
-        (["AcmeVisionModel_0", "AcmeVisionEncoderLayer_3", "Linear_17"], "vision_encoder"),
-        (["AcmeVisionForConditionalGeneration_0", "Linear_17"], "dense_gemm"),
-        # Transformers puts the model's name before every class
-        (["AcmeMoeDecoderLayer_3", "AcmeMoeMLP_3", "Linear_17"], "dense_gemm"),
-        (["AcmeMoeDecoderLayer_3", "AcmeMoeSparseMoeBlock_3", "AcmeMoeExperts_3"], "expert_gemm"),
-        (["AcmeMoeSparseMLP_3", "Linear_17"], "expert_gemm"),
-        (["MoEMLP_3", "Linear_17"], "expert_gemm"),
-        (["AcmeMoeGatedDeltaNet_3", "Linear_17"], "dense_gemm"),
-        (["AcmeMoeGate_3"], "router"),
-    ],
+@for_each(
+    "modules, bucket",
+    # a model may be called so as its vision tower would be: then it holds a decoder's layers
+    (["AcmeVisionModel_0", "AcmeDecoderLayer_3", "Linear_17"], "dense_gemm"),
+    (["AcmeVisionModel_0", "AcmeVisionEncoderLayer_3", "Linear_17"], "vision_encoder"),
+    (["AcmeVisionForConditionalGeneration_0", "Linear_17"], "dense_gemm"),
+    # Transformers puts the model's name before every class
+    (["AcmeMoeDecoderLayer_3", "AcmeMoeMLP_3", "Linear_17"], "dense_gemm"),
+    (["AcmeMoeDecoderLayer_3", "AcmeMoeSparseMoeBlock_3", "AcmeMoeExperts_3"], "expert_gemm"),
+    (["AcmeMoeSparseMLP_3", "Linear_17"], "expert_gemm"),
+    (["MoEMLP_3", "Linear_17"], "expert_gemm"),
+    (["AcmeMoeGatedDeltaNet_3", "Linear_17"], "dense_gemm"),
+    (["AcmeMoeGate_3"], "router"),
 )
 def test_products_of_classes_whose_model_is_called_after_a_part(taxonomy: Taxonomy, modules: list[str], bucket: str):
     assert describe_all([(GEMM, {"modules": [f"nn.Module: {one}" for one in modules]})], taxonomy)[0].bucket == bucket

@@ -2,7 +2,6 @@
 there.
 """
 
-import pytest
 from msgspec import structs
 
 from diagnose.document.ranks import DataTail, Late, LateCause, Pipeline, RankProblem, Ranks, RankSurvey, Stage, StartSkew
@@ -180,7 +179,7 @@ def test_what_ranks_that_were_not_captured_may_wait_longer_is_told() -> None:
     assert figures(ranks(late=(structs.replace(slow, saves_ns=5_000_000),)), "straggler_unseen_ns") == (None,)
 
 
-@pytest.mark.parametrize(("members", "said"), [(range(8), 3_000_000), (range(4), 1_000_000)])
+@for_each("members, said", (range(8), 3_000_000), (range(4), 1_000_000))
 def test_ranks_of_other_groups_wait_for_the_exchanges_of_a_busy_rank_too(members: range, said: int) -> None:
     """Of 13 ms of transfer 3 ms are the busy rank's; where others than its group's wait, they wait for these."""
     busy = structs.replace(late(7, 5_000_000, cause="expert_work"), ranks=tuple(range(8)), saves_ns=4_000_000)
@@ -208,13 +207,13 @@ def test_between_clocks_that_do_not_agree_or_were_not_compared_it_is_not_said_th
     assert rank_facts(ranks(clocks=()), STEP)["clocks_aligned"] is None
 
 
-@pytest.mark.parametrize(("host", "aligned"), [("host 0", True), ("unknown", None)])
+@for_each("host, aligned", ("host 0", True), ("unknown", None))
 def test_ranks_of_one_host_share_its_clock(host: str, aligned: bool | None) -> None:
     found = ranks(survey=(survey(0, host=host), survey(1, host=host)), clocks=())
     assert figures(found, "clocks_aligned", "clock_residual_ns") == (aligned, None)
 
 
-@pytest.mark.parametrize("cause", ["slow_gpu", "unknown"])
+@for_each("cause", "slow_gpu", "unknown")
 def test_an_inferred_cause_is_marked(cause: LateCause) -> None:
     assert inferred_rank_facts(None) == inferred_rank_facts(ranks(late=(late(1, 5, cause=cause),))) == frozenset()
     marked = inferred_rank_facts(ranks(late=(late(1, 5, cause=cause, status="inferred"),)))
@@ -427,7 +426,7 @@ def test_a_straggler_by_its_slow_link_costs_at_least_what_the_link_does() -> Non
     assert figures(structs.replace(groups(*SAME, SLOW), late=(late(2, 3_000_000, cause="slow_gpu"),)), "straggler_saves_ns") == (3_000_000,)
 
 
-@pytest.mark.parametrize(("world", "share"), [(6, 1.0), (8, None), (None, None)])
+@for_each("world, share", (6, 1.0), (8, None), (None, None))
 def test_groups_of_unknown_size_are_whole_where_the_whole_job_was_captured(world: int | None, share: float | None) -> None:
     unsized = groups(exchange((0, 1), size=None), exchange((2, 3), transfer=20_000_000, size=None), exchange((4, 5), size=None))
     assert rank_facts(structs.replace(unsized, world_size=world, captured=6), STEP)["slow_link_share"] == share

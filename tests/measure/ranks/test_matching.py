@@ -4,7 +4,6 @@ import random
 from collections.abc import Mapping, Sequence
 from itertools import product
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -381,7 +380,7 @@ def meshed(world: int, tensor: int, context: int, pipeline: int, expert: int, ex
     )
 
 
-@pytest.mark.parametrize("sizes", SIZES)
+@for_each("sizes", *SIZES)
 def test_groups_of_the_attention_mesh(sizes: tuple[int, ...]) -> None:
     world, tensor, context, pipeline, *_ = sizes
     mesh = meshed(*sizes)
@@ -397,7 +396,7 @@ def test_groups_of_the_attention_mesh(sizes: tuple[int, ...]) -> None:
         assert (mesh.group("pipeline", a) == mesh.group("pipeline", b)) == ((ta, ca, da) == (tb, cb, db))
 
 
-@pytest.mark.parametrize("sizes", SIZES)
+@for_each("sizes", *SIZES)
 def test_groups_of_the_expert_mesh(sizes: tuple[int, ...]) -> None:
     world, _, _, pipeline, expert, expert_tensor = sizes
     mesh = meshed(*sizes)

@@ -1,12 +1,12 @@
 """Ranks replayed together: graphs of a few nodes, with the times worked out by hand."""
 
 import polars as pl
-import pytest
 
 from diagnose.measure.ranks.meetings import NODES_AT_ONCE, RANKS_AT_ONCE, Met, meet_in, too_many
 from diagnose.measure.replay.graph import Graph
 from diagnose.measure.replay.meetings import replayed_together
 from diagnose.measure.replay.path import step_times
+from tests.builders.cases import for_each
 from tests.builders.graphs import small_graph
 from tests.builders.records import replace
 
@@ -116,13 +116,11 @@ def test_a_step_is_what_it_was() -> None:
         assert step_times(graph, times).select("start", "end").equals(graph.steps.select("start", "end"))
 
 
-@pytest.mark.parametrize(
-    ("ranks", "nodes", "said"),
-    [
-        (RANKS_AT_ONCE, NODES_AT_ONCE, None),
-        (512, 0, "512 ranks are too many to replay together (at most 64): "),
-        (8, 4_000_000, "8 ranks with 4,000,000 nodes are too many to replay together (at most 2,000,000 nodes): "),
-    ],
+@for_each(
+    "ranks, nodes, said",
+    (RANKS_AT_ONCE, NODES_AT_ONCE, None),
+    (512, 0, "512 ranks are too many to replay together (at most 64): "),
+    (8, 4_000_000, "8 ranks with 4,000,000 nodes are too many to replay together (at most 2,000,000 nodes): "),
 )
 def test_so_many_ranks(ranks: int, nodes: int, said: str | None) -> None:
     why = too_many(ranks, nodes)

@@ -3,9 +3,8 @@
 import sqlite3
 from pathlib import Path
 
-import pytest
-
 from diagnose.pipeline import diagnose
+from tests.builders.cases import for_each
 from tests.builders.ranks import ranks_of
 
 MFU = "nsys/GindaChen_nsys-ai_tests.fixtures.mfu_2gpu_{}.sqlite"
@@ -25,7 +24,7 @@ def transfers(path: Path) -> list[list[tuple[int, int]]]:
     return [[(start, end) for device, start, end in rows if device == number] for number in sorted({device for device, *_ in rows})]
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@for_each("when", "before", "after")
 def test_two_devices_of_one_report_are_matched_by_their_ends(when: str, real_traces: Path) -> None:
     """No communicator is described there: only the ends, on one clock, tell that the sends and receives of both are one exchange."""
     path = real_traces / MFU.format(when)

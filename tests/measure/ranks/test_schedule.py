@@ -12,6 +12,7 @@ from diagnose.measure.ranks.members import Member
 from diagnose.measure.ranks.schedule import Schedule, passes_of_stage, schedule_of
 from diagnose.measure.ranks.stages import Stages
 from fixtures.schedule import pipeline_order
+from tests.builders.cases import for_each
 from tests.builders.jobs import overridden_job
 from tests.builders.records import replace
 from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
@@ -23,7 +24,7 @@ def lasts(schedule: Schedule, *work: int) -> int | None:
     return schedule.lasts(dict(enumerate(work)))
 
 
-@pytest.mark.parametrize(("batches", "virtual", "length"), [(8, 1, 330), (4, 1, 210), (1, 1, 120), (8, 2, 285), (4, 2, 165)])
+@for_each("batches, virtual, length", (8, 1, 330), (4, 1, 210), (1, 1, 120), (8, 2, 285), (4, 2, 165))
 def test_even_stages_wait_for_what_fills_and_drains_the_pipeline(batches: int, virtual: int, length: int) -> None:
     """30 ns of work for each micro-batch: (m + (p - 1) / v) times that."""
     found = replace(FOUR, batches=batches, virtual=virtual)
@@ -62,7 +63,7 @@ def test_a_step_shorter_than_the_schedule_s_goes_by_another() -> None:
     assert not replace(FOUR, measured=290).contradicted({0: 240}), "stages that were not captured"
 
 
-@pytest.mark.parametrize(("count", "batches", "virtual"), [(2, 4, 1), (4, 4, 2), (4, 8, 2), (3, 6, 3), (8, 16, 1)])
+@for_each("count, batches, virtual", (2, 4, 1), (4, 4, 2), (4, 8, 2), (3, 6, 3), (8, 16, 1))
 def test_the_order_is_that_of_the_simulator(count: int, batches: int, virtual: int) -> None:
     for stage in range(count):
         expected = [(way == "f", batch, chunk) for way, batch, chunk in pipeline_order(count, stage, batches, virtual)]

@@ -24,6 +24,7 @@ from diagnose.measure.ranks.stages import Stages
 from diagnose.measure.ranks.transfers import NOTICEABLE_NS, NOTICEABLE_SHARE, OwnTimes, left_alone, own_times, record, split_exchanges
 from diagnose.pipeline import diagnose
 from fixtures import sample
+from tests.builders.cases import for_each
 from tests.builders.ranks import ranks_of
 from tests.builders.records import replace
 from tests.measure.ranks.job_of_ranks import Did, Ran, lane, members
@@ -132,9 +133,7 @@ def rows(n: int, late_by: int, seed: int) -> list[Ran]:
     return [Ran(start=end - 400_000 + late_by, end=end) for end in ends]
 
 
-@pytest.mark.parametrize(
-    "alone", [(), (("read_checkpoint", "dense_gemm", 900),)], ids=["like work", "and a kernel that no other rank runs"]
-)
+@for_each("alone", (), (("read_checkpoint", "dense_gemm", 900),))
 def test_a_rank_that_is_late_because_it_waited_elsewhere_is_not_to_blame(alone: tuple[tuple[str, str, int], ...]) -> None:
     """Rank 2 is slow. Its own group waits for it, so all of that group come late to the exchange with the other group."""
     did = []
@@ -330,7 +329,7 @@ def test_a_slow_device_is_named_though_ranks_that_were_not_captured_hold_it_up()
     assert (found.rank, found.saves_ns) == (3, None)
 
 
-@pytest.mark.parametrize(("size", "unknown", "whole"), [(4, False, True), (8, True, False), (None, False, False), (None, True, True)])
+@for_each("size, unknown, whole", (4, False, True), (8, True, False), (None, False, False), (None, True, True))
 def test_a_transfer_of_which_members_were_not_captured_may_be_waiting_for_them(size: int | None, unknown: bool, whole: bool) -> None:
     every = members([Did(rank=rank, lanes={lane(communicator=1, size=size): rows(20, 0, 3)}) for rank in range(4)])
     split = [split_exchanges(group) for group in match(every, None)[0]]
@@ -371,9 +370,7 @@ def stage_of_four(late_rank: int | None, part: str, first: int, bubble_ns: int) 
 TWO_STAGES = Schedule(count=2, of={rank: rank // 4 for rank in range(8)}, forward={}, batches=8)
 
 
-@pytest.mark.parametrize(
-    ("schedule", "saves"), [(None, None), (TWO_STAGES, 6_000_000 // 8), (replace(TWO_STAGES, measured=20_000_000), None)]
-)
+@for_each("schedule, saves", (None, None), (TWO_STAGES, 6_000_000 // 8), (replace(TWO_STAGES, measured=20_000_000), None))
 def test_a_straggler_of_a_stage_saves_no_more_than_leads_to_the_longest_stage(schedule: Schedule | None, saves: int | None) -> None:
     """The other stage works longer than the straggler: of one micro-batch, which fills the pipeline, it is waited for."""
     (found,) = judged([*stage_of_four(1, "embedding", 0, 20_000_000), *stage_of_four(None, "loss", 4, 5_000_000)], schedule)
@@ -462,7 +459,7 @@ def in_steps(late_by: dict[int, list[int]]) -> list[Did]:
     return found
 
 
-@pytest.mark.parametrize(("late_by", "said"), [([0, 1_600_000, 0, 1_600_000], 4_000_000), ([0, 1_600_000, 0, 0], None)])
+@for_each("late_by, said", ([0, 1_600_000, 0, 1_600_000], 4_000_000), ([0, 1_600_000, 0, 0], None))
 def test_a_rank_that_stalls_in_some_steps_is_named_and_costs_the_mean_of_all(late_by: list[int], said: int | None) -> None:
     """8 ms in two of four steps; once is chance."""
     assert [(one.rank, one.cause, one.wait_ns) for one in judged(in_steps({1: late_by}))] == (
@@ -554,7 +551,7 @@ def test_captures_that_hold_other_steps_are_compared_in_those_that_all_hold() ->
     assert (late.rank, late.wait_ns) == (1, 3_000_000)
 
 
-@pytest.mark.parametrize("pause", [9_000_000, 1_000_000])
+@for_each("pause", 9_000_000, 1_000_000)
 def test_a_rank_that_is_late_in_one_step_alone_is_spoken_of_where_that_weighs(pause: int) -> None:
     """By the median step nobody stands out; over all steps one does, if its pause is more than 2 % of them."""
     did = [replace(one, step_ns=25_000_000) for one in four(None)]
@@ -579,15 +576,13 @@ def test_a_capture_that_was_not_cut_into_steps_is_not_the_slowest() -> None:
     assert chosen_member((*every[:2], uncut, every[3]), own, (), (1, 0))[0].rank.rank == 1
 
 
-@pytest.mark.parametrize(
-    ("apart", "longer", "size", "said"),
-    [
-        (0, 1.0, 4, ""),
-        (0, 1.0, None, ""),
-        (0, 1.2, 4, "no collective joins ranks 0, 1 to ranks 2, 3, and their steps take 30.0 and 36.0 ms"),
-        (0, 1.2, None, ""),
-        (7_200_000_000_000, 1.0, None, "no collective joins ranks 0, 1 to ranks 2, 3, which were captured 120 minutes apart"),
-    ],
+@for_each(
+    "apart, longer, size, said",
+    (0, 1.0, 4, ""),
+    (0, 1.0, None, ""),
+    (0, 1.2, 4, "no collective joins ranks 0, 1 to ranks 2, 3, and their steps take 30.0 and 36.0 ms"),
+    (0, 1.2, None, ""),
+    (7_200_000_000_000, 1.0, None, "no collective joins ranks 0, 1 to ranks 2, 3, which were captured 120 minutes apart"),
 )
 def test_captures_of_several_runs_are_told(apart: int, longer: float, size: int | None, said: str) -> None:
     """Two pairs, each with exchanges of its own."""
@@ -697,13 +692,11 @@ def in_turn(longest: Sequence[int], *, bucket: str = "vision_encoder", first: Se
     return found
 
 
-@pytest.mark.parametrize(
-    ("longest", "bucket", "cause"),
-    [
-        ([0, 1, 2, 3], "vision_encoder", "vision_work"),
-        ([2, 0, 0, 3, 1, 2], "attention", "more_work"),
-        ([3, 3, 0, 3, 1], "vision_encoder", "vision_work"),  # most steps by chance, but it is late in no other
-    ],
+@for_each(
+    "longest, bucket, cause",
+    ([0, 1, 2, 3], "vision_encoder", "vision_work"),
+    ([2, 0, 0, 3, 1, 2], "attention", "more_work"),
+    ([3, 3, 0, 3, 1], "vision_encoder", "vision_work"),  # most steps by chance, but it is late in no other
 )
 def test_ranks_that_have_most_work_in_turn_are_uneven_and_not_slow(longest: list[int], bucket: str, cause: str) -> None:
     """Each step costs what its longest works more than the mean: three of four wait 3.8 ms of 30."""
@@ -817,7 +810,7 @@ def in_stages(late: Collection[int], idle_ns: int, compute_ns: tuple[int, int], 
     ]
 
 
-@pytest.mark.parametrize("slow", [True, False])
+@for_each("slow", *(True, False))
 def test_a_slow_device_of_a_pipeline_is_named_though_no_transfer_is_matched(slow: bool) -> None:
     """By how much its own time exceeds the longest of the others; one that merely works longest is no slow device."""
     did = in_stages({2}, 31_000_000, (27_000_000, 48_000_000), slow=slow)
@@ -828,7 +821,7 @@ def test_a_slow_device_of_a_pipeline_is_named_though_no_transfer_is_matched(slow
     assert all("1.40 times" in one.evidence for one in found)
 
 
-@pytest.mark.parametrize("alike", [True, False])
+@for_each("alike", *(True, False))
 def test_a_stage_all_of_whose_devices_are_slow_is_named_and_one_with_more_layers_is_not(alike: bool) -> None:
     """Ranks 2 and 3 work 12 ms longer than the other stage, in kernels that are 1.4 times as long, or in more of them."""
     did = in_stages({2, 3}, 22_000_000, (30_000_000, 42_000_000), slow=alike)
@@ -871,7 +864,7 @@ def test_the_lateness_goes_round() -> None:
     assert found.wait_ns == 6_000_000
 
 
-@pytest.mark.parametrize("stalled", [True, False])
+@for_each("stalled", *(True, False))
 def test_waiting_beside_another_micro_batch_is_nothing_to_win(stalled: bool) -> None:
     """The others wait 0.3 ms in each of ten exchanges, and compute is stalled on all of that, or on the 0.1 ms that they transfer alone."""
     found = []
@@ -905,7 +898,7 @@ def test_a_straggler_saves_no_more_than_leads_to_one_that_is_late_by_another_cau
     assert late[1] == ("slow_gpu", 3_000_000, 2_000_000)
 
 
-@pytest.mark.parametrize(("elsewhere_ns", "wait_ns"), [(0, 7_600_000), (5_000_000, 3_000_000)])
+@for_each("elsewhere_ns, wait_ns", (0, 7_600_000), (5_000_000, 3_000_000))
 def test_waiting_beside_compute_is_nothing_to_win(elsewhere_ns: int, wait_ns: int) -> None:
     """The others wait 20 times 380 µs for rank 1, but of the 8 ms for which transport stalls them another kind takes a part."""
     did = [

@@ -6,10 +6,11 @@ import pytest
 
 from diagnose.measure.replay import graph as room
 from diagnose.measure.replay.graph import EDGES, NODES, kept
+from tests.builders.cases import for_each
 from tests.builders.graphs import small_graph
 
 
-@pytest.mark.parametrize("limit", [2, 3])
+@for_each("limit", 2, 3)
 def test_a_graph_comes_back_as_it_was_kept(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "PACKED_FROM", limit)
     whole = small_graph([("a", {"bucket": "router", "cause": None, "duration": 3}), ("b", {"comm": "expert"})], [("a", "b", "stream", 1)])

@@ -3,10 +3,9 @@
 import random
 from typing import Any
 
-import pytest
-
 from diagnose.measure.replay.graph import Graph
 from diagnose.measure.replay.path import replay
+from tests.builders.cases import for_each
 from tests.builders.graphs import Edge, small_graph
 
 
@@ -40,7 +39,7 @@ def one_by_one(graph: Graph) -> list[int]:
     return begun
 
 
-@pytest.mark.parametrize("seed", range(40))
+@for_each("seed", *range(40))
 def test_replay_is_the_longest_path(seed: int) -> None:
     graph = drawn(seed)
     times = replay(graph)

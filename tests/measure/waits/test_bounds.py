@@ -1,7 +1,6 @@
 """What bounds count beyond the split of waiting time, or short of it: shadows, handovers, restarts, and the gaps of repeated work."""
 
 import polars as pl
-import pytest
 
 from diagnose.measure.waits import stalls
 from diagnose.measure.waits.dependencies import resolve_waits
@@ -204,7 +203,7 @@ def test_what_is_not_waited_for_casts_no_shadow_and_what_runs_before_does_not_fo
 # ---------------------------------------------------------------------------------------------------- what follows transport
 
 
-@pytest.mark.parametrize(("began", "length", "follow"), [(2, 20, 8), (7, 20, 3), (10, 20, 0), (12, 20, 0), (2, 5, 5)])
+@for_each("began, length, follow", (2, 20, 8), (7, 20, 3), (10, 20, 0), (12, 20, 0), (2, 5, 5))
 def test_what_follows_an_exchange_that_ran_ahead_of_the_gap_goes_with_it(began: int, length: int, follow: int) -> None:
     """The GEMM ends at 10; the exchange runs from `began` to 60, then a permutation for `length`: without the exchange that would have
     run `10 - began` beside the GEMM.

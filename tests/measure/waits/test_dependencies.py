@@ -1,7 +1,6 @@
 """Producers of operations: stream order, events, relays, graphs, and what times or the order of calls let infer."""
 
 import polars as pl
-import pytest
 
 from diagnose.measure.waits.dependencies import StreamWaits, latest_producers, prepare, resolve_waits
 from tests.builders.cases import for_each
@@ -286,7 +285,7 @@ def test_a_graph_launch_issues_all_of_its_nodes() -> None:
     assert scene(launch).work()["issued"].to_list() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("name", ["memcpy", "memset"])
+@for_each("name", "memcpy", "memset")
 def test_blocking_by_an_operation_is_never_longer_than_it_ran(name: str) -> None:
     one = scene([START, run(name, 1000, 1002, 2), run("gemm", 1003, 1020, 3)])
     assert blocked_by(one.stalls(0, 1020), one).get(name, 0) <= 2

@@ -557,7 +557,7 @@ def test_an_older_document_is_compared_as_far_as_it_goes_and_other_rules_are_sai
     assert not any("different versions" in note for note in run(other, other).notes)
 
 
-@pytest.mark.parametrize("metric", ["step_time", "transport", "launch_starved", "compute:attention", "bucket:attention"])
+@for_each("metric", "step_time", "transport", "launch_starved", "compute:attention", "bucket:attention")
 def test_other_metrics_have_a_verdict_of_their_own(metric: str) -> None:
     found = run(document(BOTH), document(WORSE), metric=metric)
     assert found.effect.metric == metric

@@ -132,7 +132,7 @@ def test_names_that_are_no_plain_names_are_refused(tmp_path: Path, name: str) ->
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["main", "h100-nightly", "v1.2_a", "0", "console"])
+@for_each("name", "main", "h100-nightly", "v1.2_a", "0", "console")
 def test_plain_names_are_taken(name: str) -> None:
     assert check_name(name) == name
 

@@ -67,7 +67,7 @@ def test_every_aspect_of_the_job_is_among_them_and_has_settings_with_a_source() 
     assert all(spec.source and spec.refused for spec in limits.aspects.values())
 
 
-@pytest.mark.parametrize(("aspect", "setting", "value"), CHANGES[:5])
+@for_each("aspect, setting, value", *CHANGES[:5])
 def test_anyway_gives_the_figures_and_says_what_differs(aspect: str, setting: str, value: object) -> None:
     base, new = document(STEPS, job=job()), document(SLOWER, job=job(**{setting: value}))
     found = run(base, new, anyway=True)
@@ -342,7 +342,7 @@ OTHER_AMOUNTS: dict[str, tuple[tuple[tuple[str, str, int, int], ...], set[tuple[
 }
 
 
-@pytest.mark.parametrize("case", OTHER_AMOUNTS)
+@for_each("case", *OTHER_AMOUNTS)
 def test_another_amount_of_work_is_told_from_launches_and_what_they_do(case: str) -> None:
     """Without job files. What a slower machine or a changed setting does to some kernels is no other amount of work."""
     rows, wanted = OTHER_AMOUNTS[case]

@@ -41,22 +41,20 @@ def one() -> Diagnosis:
     )
 
 
-@pytest.mark.parametrize(
-    ("metric", "values", "unit", "per_step"),
-    [
-        ("step_time", (1_500_000, 1_310_000), "ns", True),
-        ("transport", (300_000, 0), "ns", True),
-        ("launch_starved", (200_000, 210_000), "ns", True),
-        ("compute:attention", (1_000_000, 1_100_000), "ns", True),
-        ("compute:loss", (0, 0), "ns", True),  # it did not run: the split is complete
-        ("bucket:attention", (1_000_000,), "ns", False),
-        ("bucket:loss", (0,), "ns", False),
-        ("kernels", (120,), "count", False),
-        ("blocking:dispatch", (300_000,), "ns", False),
-        ("blocking_dispatch", (300_000,), "ns", False),
-        ("compute_fill", (0.8,), "share", False),
-        ("launch_starved_ns", (0, 0), "ns", True),  # the budget's own figure, step by step
-    ],
+@for_each(
+    "metric, values, unit, per_step",
+    ("step_time", (1_500_000, 1_310_000), "ns", True),
+    ("transport", (300_000, 0), "ns", True),
+    ("launch_starved", (200_000, 210_000), "ns", True),
+    ("compute:attention", (1_000_000, 1_100_000), "ns", True),
+    ("compute:loss", (0, 0), "ns", True),  # it did not run: the split is complete
+    ("bucket:attention", (1_000_000,), "ns", False),
+    ("bucket:loss", (0,), "ns", False),
+    ("kernels", (120,), "count", False),
+    ("blocking:dispatch", (300_000,), "ns", False),
+    ("blocking_dispatch", (300_000,), "ns", False),
+    ("compute_fill", (0.8,), "share", False),
+    ("launch_starved_ns", (0, 0), "ns", True),  # the budget's own figure, step by step
 )
 def test_samples(one: Diagnosis, metric: str, values: tuple[float, ...], unit: str, per_step: bool) -> None:
     found = samples(one, metric)
@@ -64,7 +62,7 @@ def test_samples(one: Diagnosis, metric: str, values: tuple[float, ...], unit: s
     assert found.larger_is_worse == (metric != "compute_fill")
 
 
-@pytest.mark.parametrize("metric", ["nonsense", "compute:nonsense", "bucket:nonsense", "blocking_nonsense", "gpu_name", "python_stacks"])
+@for_each("metric", "nonsense", "compute:nonsense", "bucket:nonsense", "blocking_nonsense", "gpu_name", "python_stacks")
 def test_what_there_is_not_is_an_error_that_names_what_there_is(one: Diagnosis, metric: str) -> None:
     with pytest.raises(MetricError) as error:
         samples(one, metric)

@@ -42,7 +42,7 @@ def test_an_interval_that_is_called_95_per_cent_covers(steps: int) -> None:
         assert row(model, 1, 1, 0.0, steps=steps).covered >= 0.95 - 0.045, model
 
 
-@pytest.mark.parametrize("model", POWER_OF[1:3])
+@for_each("model", *POWER_OF[1:3])
 def test_what_would_have_shown_is_found_in_four_of_five(model: str) -> None:
     found = power(model, 5, 3, 5, 150, LIMITS)
     assert 0.7 <= found.found <= 0.9

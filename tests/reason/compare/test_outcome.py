@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from msgspec import structs
 
 from diagnose.document.comparison import Category, EnvironmentChange, KernelChange, OverlapChange, SettingChange, StepDelta
@@ -24,16 +23,14 @@ def exchange(kind: CommKind, exposed_more: int) -> OverlapChange:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("grew", "others", "named"),
-    [
-        ((100, 60), (), "expert"),
-        ((100, 49), (), None),  # less than half of it
-        ((100, -60), (), None),  # the other way
-        ((-100, -60), (), "expert"),
-        ((100, 60), (exchange("data", 70),), "data"),
-        ((100, 30), (exchange("expert", 30),), "expert"),  # over two backends
-    ],
+@for_each(
+    "grew, others, named",
+    ((100, 60), (), "expert"),
+    ((100, 49), (), None),  # less than half of it
+    ((100, -60), (), None),  # the other way
+    ((-100, -60), (), "expert"),
+    ((100, 60), (exchange("data", 70),), "data"),
+    ((100, 30), (exchange("expert", 30),), "expert"),  # over two backends
 )
 def test_the_exchange_that_holds_half_of_what_moved_is_named(
     grew: tuple[int, int], others: tuple[OverlapChange, ...], named: CommKind | None

@@ -12,6 +12,7 @@ from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.pipeline import diagnose
 from fixtures.__main__ import NSYS, unpack
+from tests.builders.cases import for_each
 from tests.builders.comparing import compare
 from tests.reason.compare.test_pairs import check_same
 
@@ -109,7 +110,7 @@ def compared(base: Diagnosis, new: Diagnosis) -> Comparison:
     return compare(base, new, base_label="demo", new_label="copy")
 
 
-@pytest.mark.parametrize(("change", "longer"), [(noisy_kernels, 0.0), (one_per_cent_slower, 0.01)])
+@for_each("change, longer", (noisy_kernels, 0.0), (one_per_cent_slower, 0.01))
 def test_a_copy_with_noise_on_every_kernel_or_slower_by_a_common_factor_has_not_changed(
     change: Callable[[sqlite3.Connection], None], longer: float, demo: Path, tmp_path: Path
 ) -> None:

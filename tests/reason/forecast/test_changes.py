@@ -47,17 +47,15 @@ def test_the_unchanged_graph() -> None:
     assert times(small_graph(SHORT, WAITS))["sort"] == (47, 53)
 
 
-@pytest.mark.parametrize(
-    ("changes", "most"),
-    [
-        ([change("graph", "bucket = 'router'")], 30),  # two launches of 5 and the 10 of work before each
-        ([change("graph", "bucket = 'expert_gemm'")], 30),  # its own, and that of what comes after it
-        ([change("merge", "bucket = 'router'")], 40),  # the device's 4 and 6 too
-        ([change("graph", "bucket = 'router'"), change("scale", "kind = 'op'", by=(1.0, 1.0, 1.02))], 30),
-        ([change("graph", "bucket = 'router'"), change("scale", "kind = 'op'", by=(0.9, 1.0, 1.0))], None),
-        ([change("graph", "bucket = 'router'"), change("remove", "bucket = 'expert_gemm'")], None),
-        ([change("remove", "bucket = 'router'")], None),
-    ],
+@for_each(
+    "changes, most",
+    ([change("graph", "bucket = 'router'")], 30),  # two launches of 5 and the 10 of work before each
+    ([change("graph", "bucket = 'expert_gemm'")], 30),  # its own, and that of what comes after it
+    ([change("merge", "bucket = 'router'")], 40),  # the device's 4 and 6 too
+    ([change("graph", "bucket = 'router'"), change("scale", "kind = 'op'", by=(1.0, 1.0, 1.02))], 30),
+    ([change("graph", "bucket = 'router'"), change("scale", "kind = 'op'", by=(0.9, 1.0, 1.0))], None),
+    ([change("graph", "bucket = 'router'"), change("remove", "bucket = 'expert_gemm'")], None),
+    ([change("remove", "bucket = 'router'")], None),
 )
 def test_fewer_launches_win_no_more_than_launching_takes(changes: list[Change], most: int | None) -> None:
     assert launch_limit(small_graph(SHORT, WAITS), changes) == most
@@ -70,7 +68,7 @@ def test_removed_operations_cost_nothing_and_their_order_stays() -> None:
     assert step_length(after) == 117
 
 
-@pytest.mark.parametrize(("with_host", "end"), [(False, 45), (True, 18)])
+@for_each("with_host, end", (False, 45), (True, 18))
 def test_removed_with_their_launches_the_host_is_free_of_them(with_host: bool, end: int) -> None:
     # Launched: the last call returns at 45. Not launched: calls and the work before them are
     # gone, and the device is done with the product, 17 + 1; what is not launched waits for nothing but that.
@@ -78,7 +76,7 @@ def test_removed_with_their_launches_the_host_is_free_of_them(with_host: bool, e
     assert step_length(after) == end
 
 
-@pytest.mark.parametrize(("with_host", "start"), [(True, 118), (False, 134)])
+@for_each("with_host, start", (True, 118), (False, 134))
 def test_what_is_not_launched_is_not_waited_for(with_host: bool, start: int) -> None:
     """Waiting for top-k the host waits for the product, too: until 117, and launches sort 17 later."""
     read = ("read", {"kind": "call", "duration": 0, "cause": "host_sync"})
@@ -89,7 +87,7 @@ def test_what_is_not_launched_is_not_waited_for(with_host: bool, start: int) -> 
     assert times(after)["sort"] == (start, start + 6)
 
 
-@pytest.mark.parametrize(("end", "length"), [("low", 79), ("likely", 89), ("high", 109)])
+@for_each("end, length", ("low", 79), ("likely", 89), ("high", 109))
 def test_scaled_durations(end: Any, length: int) -> None:
     # The product takes 50, 60 or 80 instead of 100: the step of 129 is shorter by 50, 40 or 20.
     after = changed(small_graph(LAUNCHES, WAITS), [change("scale", "bucket = 'expert_gemm'", by=(0.5, 0.6, 0.8))], end)
@@ -133,7 +131,7 @@ def test_a_graph_takes_one_launch_and_its_nodes_follow_closely() -> None:
     )
 
 
-@pytest.mark.parametrize(("ns", "end", "length"), [(999_999, "likely", 33), (2_000_000, "low", 33), (2_000_000, "likely", 2_000_036)])
+@for_each("ns, end, length", (999_999, "likely", 33), (2_000_000, "low", 33), (2_000_000, "likely", 2_000_036))
 def test_a_graph_likely_ends_before_long_work_of_the_host(ns: int, end: End, length: int) -> None:
     """What takes a millisecond between two launches is no launching: a replay leaves it out at best, where it lies in the captured code.
 
@@ -482,7 +480,7 @@ def test_calls_wait_for_what_has_the_place_of_what_they_waited_for_in_the_new_or
     assert waits == "b1exchange"
 
 
-@pytest.mark.parametrize("step", [0, None])
+@for_each("step", 0, None)
 def test_passes_of_which_the_capture_missed_launches_take_no_turns(step: int | None) -> None:
     """A capture begins in a backward pass, whose launches it lacks; the host launches the forward after it once its exchange is over.
 

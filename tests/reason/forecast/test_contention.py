@@ -3,11 +3,11 @@
 from typing import Any
 
 import polars as pl
-import pytest
 
 from diagnose.knowledge.forecast import Contention
 from diagnose.reason.forecast.changes import ENDS, Change, changed
 from diagnose.reason.forecast.contention import lost_share, settled
+from tests.builders.cases import for_each
 from tests.builders.graphs import op, small_graph, step_length
 
 KNOWN = Contention(compute=(0.0, 0.2, 0.5), transport=(0.0, 0.0, 0.0), fills_us=(1, 1, 1))
@@ -19,15 +19,13 @@ NODES = [op("reduce", 40_000, 20, "backward", comm="data"), op("gemm", 100_000, 
 WAITS = [("reduce", "gemm", "event", 0), ("gemm", "adam", "stream", 0)]
 
 
-@pytest.mark.parametrize(
-    ("end", "length"),
-    [
-        # Detached, the product runs 0..100_000 beside the reduction for 40_000 of it. No loss: the optimizer ends at 110_000. A share of
-        # 0.2 lost there: 40_000 / 0.8 in place of 40_000, 10_000 more. Of 0.5: 40_000 more.
-        ("low", 110_000),
-        ("likely", 120_000),
-        ("high", 150_000),
-    ],
+@for_each(
+    "end, length",
+    # Detached, the product runs 0..100_000 beside the reduction for 40_000 of it. No loss: the optimizer ends at 110_000. A share of
+    # 0.2 lost there: 40_000 / 0.8 in place of 40_000, 10_000 more. Of 0.5: 40_000 more.
+    ("low", 110_000),
+    ("likely", 120_000),
+    ("high", 150_000),
 )
 def test_compute_beside_transport_takes_longer(end: Any, length: int) -> None:
     # The product has to wait for something else, or it would stand where it was measured: a short kernel before it.

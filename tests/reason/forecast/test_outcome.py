@@ -126,7 +126,7 @@ def test_no_forecast_goes_beyond_the_bounds_of_the_diagnosis(rules: ForecastRule
     assert replays.after([asked_by_a_finding]).span.likely == 50 * MS
 
 
-@pytest.mark.parametrize("asked", [HALF_LINK, NO_PACKING, question("all", "role = 'compute'")])
+@for_each("asked", HALF_LINK, NO_PACKING, question("all", "role = 'compute'"))
 def test_categories_close_to_the_nanosecond(asked: Question, rules: ForecastRules) -> None:
     replays = Replays(graph(), rules)
     found = replays.after([asked])
@@ -219,7 +219,7 @@ def test_an_alternative_goes_first_that_likely_wins_far_more_than_the_other_at_i
         assert found[0].fix == first
 
 
-@pytest.mark.parametrize(("exclusive", "order"), [(("packing",), ["gone", "packing", "little"]), ((), ["gone", "little", "packing"])])
+@for_each("exclusive, order", (("packing",), ["gone", "packing", "little"]), ((), ["gone", "little", "packing"]))
 def test_behind_the_first_what_is_surely_better_passes_what_sets_the_same(
     exclusive: tuple[str, ...], order: list[str], rules: ForecastRules
 ) -> None:
@@ -245,14 +245,12 @@ def test_what_wins_nothing_does_not_stand_before_what_wins(rules: ForecastRules)
     assert (last.likely_ns, last.high_ns > 80 * MS, last.with_) == (65 * MS, True, ("risky",))
 
 
-@pytest.mark.parametrize(
-    ("bounds", "tie", "order"),
-    [
-        ((30, 29), 3, ["gone", "little"]),
-        ((30, 26), 3, ["little", "gone"]),
-        ((30, 29), 0, ["little", "gone"]),
-        ((30, 31), 3, ["gone", "little"]),
-    ],
+@for_each(
+    "bounds, tie, order",
+    ((30, 29), 3, ["gone", "little"]),
+    ((30, 26), 3, ["little", "gone"]),
+    ((30, 29), 0, ["little", "gone"]),
+    ((30, 31), 3, ["gone", "little"]),
 )
 def test_of_findings_that_tie_the_one_goes_first_that_surely_wins_more(
     rules: ForecastRules, bounds: tuple[int, int], tie: int, order: list[str]
@@ -360,7 +358,7 @@ def test_what_a_forecast_may_err_by_raises_no_bound(rules: ForecastRules) -> Non
         assert found.bound_ns == most
 
 
-@pytest.mark.parametrize(("bound", "most"), [(70, 57_500_000), (55, 55 * MS)])
+@for_each("bound, most", (70, 57_500_000), (55, 55 * MS))
 def test_what_fewer_launches_win_at_most_is_what_they_take(bound: int, most: int, rules: ForecastRules) -> None:
     """Two kernels of 50 ms together become one of 25: no more than 50 ms can be won, and 15 % that the law leaves out."""
     merge = Change(
@@ -481,13 +479,11 @@ def test_an_alternative_that_wins_for_sure_goes_before_one_that_wins_nothing(rul
         assert found[-1].no_forecast.startswith("Replayed, it wins nothing")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "steps",
-    [
-        [planned("half"), planned("little", "half")],  # less likely
-        [planned("half"), planned("link", "half")],  # as good
-        [planned("little"), planned("gone", "little", "unknown")],  # better, but not known to be had
-    ],
+    [planned("half"), planned("little", "half")],  # less likely
+    [planned("half"), planned("link", "half")],  # as good
+    [planned("little"), planned("gone", "little", "unknown")],  # better, but not known to be had
 )
 def test_alternatives_keep_their_order_where_none_is_better_for_sure(steps: list[PlanStep], rules: ForecastRules) -> None:
     little, half = question("little", "role = 'transport'", (0.9, 0.9, 0.9)), question("half", "role = 'transport'", (0.4, 0.5, 1.0))
@@ -496,7 +492,7 @@ def test_alternatives_keep_their_order_where_none_is_better_for_sure(steps: list
     assert [(one.fix, one.instead_of) for one in found] == [(one.fix, one.instead_of) for one in steps]
 
 
-@pytest.mark.parametrize(("more", "first"), [(True, "both"), (False, "half")])
+@for_each("more, first", (True, "both"), (False, "half"))
 def test_a_fix_that_makes_all_changes_of_another_and_more_goes_first_where_it_likely_wins_more(
     more: bool, first: str, rules: ForecastRules
 ) -> None:
@@ -560,30 +556,26 @@ def rulebook(knowledge: Knowledge) -> Rulebook:
     return knowledge.rulebook
 
 
-@pytest.mark.parametrize(
-    ("free", "select", "by"),
-    [
-        (Free(remove=("communication",)), "(node = 'op' AND role = 'transport' OR cause = 'message_passing')", None),
-        (Free(remove=("cause:host_sync",)), "cause = 'host_sync'", None),
-        (Free(remove=("bucket:router",)), "bucket = 'router'", None),
-        (Free(remove=("name:it's",)), "name = 'it''s'", None),
-        (Free(scale=("bucket:expert_gemm=0.7",)), "bucket = 'expert_gemm'", (0.7, 0.7, 0.7)),
-        (Free(scale=("bucket = 'router' AND us > 5=2",)), "bucket = 'router' AND us > 5", (2.0, 2.0, 2.0)),
-        (Free(link="2x"), "role = 'transport'", (0.5, 0.5, 1.0)),
-    ],
+@for_each(
+    "free, select, by",
+    (Free(remove=("communication",)), "(node = 'op' AND role = 'transport' OR cause = 'message_passing')", None),
+    (Free(remove=("cause:host_sync",)), "cause = 'host_sync'", None),
+    (Free(remove=("bucket:router",)), "bucket = 'router'", None),
+    (Free(remove=("name:it's",)), "name = 'it''s'", None),
+    (Free(scale=("bucket:expert_gemm=0.7",)), "bucket = 'expert_gemm'", (0.7, 0.7, 0.7)),
+    (Free(scale=("bucket = 'router' AND us > 5=2",)), "bucket = 'router' AND us > 5", (2.0, 2.0, 2.0)),
+    (Free(link="2x"), "role = 'transport'", (0.5, 0.5, 1.0)),
 )
 def test_what_stands_on_the_command_line(free: Free, select: str, by: object, context: Context, rules: ForecastRules) -> None:
     (found,) = free_questions(free, context, rules)
     assert (found.changes[0].select, found.changes[0].by) == (select, by)
 
 
-@pytest.mark.parametrize(
-    ("here", "there", "scaled"),
-    [
-        ("h100", "H200", {"memory bandwidth": 3.35 / 4.8}),
-        ("h100", "h800", {"NVLink bandwidth": 450 / 200}),
-        ("gb200", "b200", {"dense bf16 peak": 2500 / 2250}),
-    ],
+@for_each(
+    "here, there, scaled",
+    ("h100", "H200", {"memory bandwidth": 3.35 / 4.8}),
+    ("h100", "h800", {"NVLink bandwidth": 450 / 200}),
+    ("gb200", "b200", {"dense bf16 peak": 2500 / 2250}),
 )
 def test_another_gpu_scales_by_what_it_has_more_of_or_less(
     here: str, there: str, scaled: dict[str, float], context: Context, rules: ForecastRules
@@ -597,14 +589,12 @@ def test_another_gpu_scales_by_what_it_has_more_of_or_less(
     assert what in change.why
 
 
-@pytest.mark.parametrize(
-    ("here", "there", "said"),
-    [
-        (None, "h200", "It is not known which GPU the trace ran on."),
-        ("h100", "b200", "From hopper to blackwell kernels are others, and peaks tell little of them."),
-        ("h100", "gh200", "Not known of both GPUs: memory bandwidth, NVLink bandwidth."),
-        ("h100", "h100", "Peak, memory bandwidth and link are the same: nothing here would change."),
-    ],
+@for_each(
+    "here, there, said",
+    (None, "h200", "It is not known which GPU the trace ran on."),
+    ("h100", "b200", "From hopper to blackwell kernels are others, and peaks tell little of them."),
+    ("h100", "gh200", "Not known of both GPUs: memory bandwidth, NVLink bandwidth."),
+    ("h100", "h100", "Peak, memory bandwidth and link are the same: nothing here would change."),
 )
 def test_another_gpu_of_which_too_little_is_known_is_refused(
     here: str | None, there: str, said: str, context: Context, rules: ForecastRules
@@ -613,14 +603,12 @@ def test_another_gpu_of_which_too_little_is_known_is_refused(
     assert (asked.refused, asked.changes) == (said, ())
 
 
-@pytest.mark.parametrize(
-    ("free", "said"),
-    [
-        (Free(remove=("comunication",)), "Did you mean communication?"),
-        (Free(scale=("bucket:router",)), "there is no factor"),
-        (Free(link="fast"), "is no factor"),
-        (Free(gpu="h300"), "no such platform"),
-    ],
+@for_each(
+    "free, said",
+    (Free(remove=("comunication",)), "Did you mean communication?"),
+    (Free(scale=("bucket:router",)), "there is no factor"),
+    (Free(link="fast"), "is no factor"),
+    (Free(gpu="h300"), "no such platform"),
 )
 def test_what_can_not_be_understood(free: Free, said: str, context: Context, rules: ForecastRules) -> None:
     with pytest.raises(UsageError, match=said.replace("?", r"\?")):

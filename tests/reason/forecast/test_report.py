@@ -177,7 +177,7 @@ def test_a_plan_names_the_fixes_of_which_only_a_bound_is_known(tmp_path: Path, m
     ]
 
 
-@pytest.mark.parametrize(("asked", "joint"), [({"plan": True}, 0), ({"fixes": ["HOST-07"]}, 1), ({"no_wait": True}, 1), ({}, 0)])
+@for_each("asked, joint", ({"plan": True}, 0), ({"fixes": ["HOST-07"]}, 1), ({"no_wait": True}, 1), ({}, 0))
 def test_ranks_are_replayed_together_for_questions_and_not_for_a_plan(
     asked: dict[str, Any], joint: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
