@@ -52,6 +52,8 @@ def merge(frame: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     Touching intervals are joined and empty ones dropped. Result columns: `by`, start, end.
     """
     keys = list(by)
+    if frame.is_empty():
+        return frame.select(*keys, "start", "end")
     filled = frame.select(*keys, "start", "end").filter(pl.col("end") > pl.col("start"))
     ordered = filled if filled["start"].is_sorted() else filled.sort("start")
     reach, other_part = pl.col("end").cum_max(), pl.lit(value=False)

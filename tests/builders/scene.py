@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import polars as pl
 
@@ -192,7 +193,14 @@ def await_event(at: int, stream: int, event: int | None = None, sync: int | None
 def scene(
     items: Sequence[Item], spans: Sequence[Span] = (), *, devices: Sequence[Device] = (), memory: Sequence[dict[str, int]] = ()
 ) -> Scene:
-    """The capture of a host program."""
+    """The capture of a host program; the same one for the same program, so that it is measured once."""
+    return _scene(tuple(items), tuple(spans), tuple(devices), tuple(tuple(one.items()) for one in memory))
+
+
+@lru_cache(maxsize=64)
+def _scene(
+    items: tuple[Item, ...], spans: tuple[Span, ...], devices: tuple[Device, ...], memory: tuple[tuple[tuple[str, int], ...], ...]
+) -> Scene:
     texts = list(dict.fromkeys([item.name for item in items] + [item.op for item in items if item.op] + [span.text for span in spans]))
     ids = {text: number for number, text in enumerate(texts)}
     placed = [
@@ -213,9 +221,9 @@ def scene(
         calls=_frame(calls, "calls"),
         waits=_frame(waits, "waits"),
         ranges=_frame(ranges, "ranges"),
-        memory=_frame(list(memory), "memory"),
+        memory=_frame([dict(one) for one in memory], "memory"),
         names=_frame([{"id": number, "text": text} for text, number in ids.items()], "names"),
-        devices=tuple(devices),
+        devices=devices,
         ranks=tuple(Rank(rank=rank) for rank in sorted({item.rank for item in items})),
         provenance=Provenance(file="scene", size=0, format="torch-json", profiler="test"),
     )

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from diagnose.errors import RuleFileError
 from diagnose.knowledge.load import load_rulebook
 from diagnose.reason.context import make_context
 from diagnose.reason.forecast.changes import effect_of
+from tests.builders import yaml_text
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK, facts
 from tests.builders.jobs import job
@@ -80,11 +80,11 @@ def test_a_fix_that_only_takes_recompute_away_wins_no_more_than_the_wall_that_co
     ({"only": "job_nonsense"}, r"effect\[0\]\.only: unknown name job_nonsense"),
 )
 def test_a_wrong_effect_is_refused_with_file_and_place(tmp_path: Path, change: dict[str, object], said: str) -> None:
-    entry = yaml.safe_load(FIX.read_text(encoding="utf-8"))
+    entry = yaml_text.load(FIX.read_text(encoding="utf-8"))
     entry["effect"] = [{key: value for key, value in (SCALE | change).items() if value is not None}]
     path = tmp_path / "playbook" / "mine.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(entry), encoding="utf-8")
+    path.write_text(yaml_text.dump(entry), encoding="utf-8")
     with pytest.raises(RuleFileError, match=rf"playbook/mine\.yaml.*{said}"):
         load_rulebook([path.parent.parent])
 
@@ -95,9 +95,9 @@ def test_a_wrong_effect_is_refused_with_file_and_place(tmp_path: Path, change: d
     ({"effect": None}, "id: .* effect, or no_effect"),
 )
 def test_a_fix_tells_an_effect_or_why_there_is_none_and_not_both(tmp_path: Path, change: dict[str, object], said: str) -> None:
-    entry = yaml.safe_load(FIX.read_text(encoding="utf-8")) | change
+    entry = yaml_text.load(FIX.read_text(encoding="utf-8")) | change
     path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump({key: value for key, value in entry.items() if value is not None}), encoding="utf-8")
+    path.write_text(yaml_text.dump({key: value for key, value in entry.items() if value is not None}), encoding="utf-8")
     with pytest.raises(RuleFileError, match=rf"mine\.yaml is wrong: line \d+: .*{said}"):
         load_rulebook([path])
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
-import pytest
 
 from diagnose.knowledge import conditions
 from diagnose.knowledge.conditions import Expression, compile_expression
 from diagnose.knowledge.load import load_rulebook
+from tests.builders.cases import for_each
 
 ROOT = Path(__file__).parents[2]
 BOOK = load_rulebook(check=True)
@@ -61,7 +61,7 @@ CHECKS = [
     for key, check in BOOK.checks.items()
     if check.when is not None and check.examples is not None
 ]
-BOTH = pytest.mark.parametrize("cases", [RULES, CHECKS], ids=["rules", "checks"])
+BOTH = for_each("cases", RULES, CHECKS)
 
 
 def values(expressions: Sequence[Expression], examples: Sequence[Example]) -> list[Values]:

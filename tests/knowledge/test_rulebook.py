@@ -7,7 +7,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import yaml
 
 from diagnose.errors import RuleFileError
 from diagnose.knowledge import templates
@@ -17,6 +16,7 @@ from diagnose.knowledge.data import packaged
 from diagnose.knowledge.load import load_knowledge, load_rulebook
 from diagnose.knowledge.platforms import platform_of
 from diagnose.model.vocabulary import GROUPS
+from tests.builders import yaml_text
 from tests.builders.cases import for_each
 from tests.builders.knowledge import load_afresh
 
@@ -48,7 +48,7 @@ def write(tmp_path: Path) -> Write:
         entry = {key: value for key, value in (RULE | changes).items() if value is not None}
         path = tmp_path / folder / name
         path.parent.mkdir(exist_ok=True)
-        path.write_text(yaml.safe_dump(entry, sort_keys=False), encoding="utf-8")
+        path.write_text(yaml_text.dump(entry, sort_keys=False), encoding="utf-8")
         return path
 
     return one
@@ -135,7 +135,7 @@ def fix_file(tmp_path: Path, **changes: object) -> Path:
         "refs": [],
     }
     path = tmp_path / "fix.yaml"
-    path.write_text(yaml.safe_dump(fix | changes), encoding="utf-8")
+    path.write_text(yaml_text.dump(fix | changes), encoding="utf-8")
     return path
 
 
@@ -214,7 +214,7 @@ def test_wrong_checks_name_file_line_and_check(tmp_path: Path, change: dict[str,
     (tmp_path / "checks").mkdir()
     second = {key: value for key, value in (CHECK | change).items() if value is not None}
     path = tmp_path / "checks" / "own.yaml"
-    path.write_text(yaml.safe_dump({"first-one": CHECK, "second-one": second}, sort_keys=False), encoding="utf-8")
+    path.write_text(yaml_text.dump({"first-one": CHECK, "second-one": second}, sort_keys=False), encoding="utf-8")
     line = next(number for number, text in enumerate(path.read_text("utf-8").splitlines(), 1) if text.strip().startswith(begin))
     with pytest.raises(RuleFileError) as caught:
         load_rulebook([tmp_path])

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from diagnose.knowledge.glossary import load_glossary, meanings
 from diagnose.knowledge.load import load_rulebook
 from diagnose.knowledge.taxonomy import load_taxonomy
@@ -19,6 +17,7 @@ from diagnose.render.reports.diagnosis.composition import LABELS as BAR
 from diagnose.render.reports.diagnosis.tables import _BUDGET_ROWS as BUDGET
 from diagnose.render.reports.explanation import Explanation, report
 from diagnose.render.words import COMM_KIND, SEGMENTS, STATE
+from tests.builders import yaml_text
 from tests.builders.cases import for_each
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +62,7 @@ def test_no_rule_fix_or_check_uses_a_banned_word(folder: str) -> None:
     found = {
         f"{folder}/{path.name}: {said[0]!r} in {text[:80]!r}"
         for path in sorted((RULES / folder).glob("*.yaml"))
-        for text in sentences(yaml.safe_load(path.read_text(encoding="utf-8")))
+        for text in sentences(yaml_text.load(path.read_text(encoding="utf-8")))
         for said in [BANNED.search(spoken(text)) or TRANSPORT.search(spoken(text))]
         if said and EXCEPTIONS.get(f"{folder}/{path.name}", "") != said[0]
     }
@@ -93,9 +92,9 @@ def test_no_verdict_uses_a_banned_word() -> None:
 
 def test_facts_and_buckets_are_told_in_the_fields_terms() -> None:
     """Their ids stay, which documents hang on; what people read of them does not say transport or host."""
-    facts = yaml.safe_load((RULES / "facts.yaml").read_text(encoding="utf-8"))
+    facts = yaml_text.load((RULES / "facts.yaml").read_text(encoding="utf-8"))
     told = [(name, text) for name, one in facts.items() for text in (one["meaning"], one[None])]  # YAML reads the key null as nothing
-    buckets = yaml.safe_load((RULES / "buckets.yaml").read_text(encoding="utf-8"))
+    buckets = yaml_text.load((RULES / "buckets.yaml").read_text(encoding="utf-8"))
     told += [(name, text) for name, one in buckets.items() for key in ("title", "holds", "elsewhere", "told_by") for text in [one[key]]]
     told += [(name, text) for name, one in buckets.items() for text in one["traps"]]
     ids = re.compile(r"\b[a-z]+(?:_[a-z0-9]+)+\b")
@@ -110,7 +109,7 @@ def test_no_other_table_uses_a_banned_word() -> None:
     said = [
         (f"{name}: {text}", text)
         for name in ("comparison", "job_settings", "relevance", "features")
-        for key, text in _keyed(yaml.safe_load((RULES / f"{name}.yaml").read_text(encoding="utf-8")))
+        for key, text in _keyed(yaml_text.load((RULES / f"{name}.yaml").read_text(encoding="utf-8")))
         if key in ("began", "ended", "more", "less", "slower", "faster", "title", "meaning")
     ]
     assert len(said) > 300, "all of them are looked at"

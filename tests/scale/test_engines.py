@@ -287,9 +287,11 @@ def test_without_distributed_the_command_to_install_it_is_told(ranks: Ranks, mon
         diagnose(ranks("a", "b"), engine=DaskEngine())
 
 
-@pytest.mark.parametrize(
-    ("scheduler", "said"),
-    [("tcp://127.0.0.1:9", "can't be reached"), ("missing.json", "no scheduler file"), ("{file}", "names no address")],
+@for_each(
+    "scheduler, said",
+    ("tcp://127.0.0.1:9", "can't be reached"),
+    ("missing.json", "no scheduler file"),
+    ("{file}", "names no address"),
 )
 def test_a_scheduler_that_cannot_be_reached_is_told(
     ranks: Ranks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheduler: str, said: str

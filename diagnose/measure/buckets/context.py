@@ -250,6 +250,8 @@ def masks_of(cases: Sequence[Mapping[Source, Sequence[str]]], taxonomy: Taxonomy
     masks = [0] * len(cases)
     for source in SOURCE_KINDS:
         owners = [(number, text) for number, texts in enumerate(cases) for text in texts.get(source, ())]
+        if not owners:
+            continue
         found = text_bits(pl.Series([text for _, text in owners], dtype=pl.String), source, taxonomy)
         for row, bit in found.iter_rows():
             masks[owners[row][0]] |= 1 << bit

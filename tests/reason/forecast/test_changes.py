@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import pytest
-
 from diagnose.reason.forecast.changes import ENDS, Change, End, changed, launch_limit, touches
 from diagnose.reason.forecast.select import selected
 from tests.builders.cases import for_each
@@ -297,44 +295,24 @@ PASSED = (
 IN_PIECES = change("detach", "comm = 'tensor'", beside="bucket = 'dense_gemm'", pieces=(8, 4, 1))
 
 
-@pytest.mark.parametrize(
-    ("graph", "change_", "lengths"),
-    [
-        pytest.param(
-            BURST,
-            change("detach", "comm = 'data'", since="phase = 'backward'", until="phase = 'optimizer'"),
-            # r1 is ready with the second of four: 20..35; r2 with the last: 40..55; the optimizer 55..60.
-            (60, 60, 60),
-            id="reduced beside backward, awaited by the optimizer",
-        ),
-        pytest.param(
-            FEEDING,
-            IN_PIECES,
-            # g in four of 15: p1 15..115; p2 in four of 10, 115..155: r in four of 20 from 125 on to 205. In eight pieces p1 begins at 7
-            # and r at 112; n takes 10 more. At worst all stays.
-            (7 + 100 + 5 + 80 + 10, 215, 290),
-            id="piece by piece beside the products",
-        ),
-        pytest.param(PASSED, IN_PIECES, (30 + 50 + 10, 90, 130), id="a gradient beside the product of the weights"),
-        pytest.param(
-            GATHER,
-            change("detach", "comm = 'data'", until="phase = 'forward' AND role = 'compute'", spread=True),
-            # f1 waits for g1, f3 for g2: f1 20..30, f2 30..40, f3 40..50, f4 50..60.
-            (60, 60, 60),
-            id="gathered beside forward, share by share",
-        ),
-        pytest.param(
-            RING,
-            change("detach", "role = 'transport'"),
-            # Low: nothing of another phase waits, c3 ends at 30. Likely: c3, which waits for x2, waits for x1 too, and c2 for none:
-            # x2 20..26, c3 26..36. High: as it was.
-            (30, 36, 42),
-            id="one ahead, where nothing tells who reads it",
-        ),
-        pytest.param(IN_LINE, change("detach", "role = 'transport'"), (30, 36, 42), id="the same on the stream of the products"),
-        # 2 more between each and the one before it on its stream: as it was 50. Low: c3 24..34. Likely: x2 24..30, c3 30..40.
-        pytest.param(LATER, change("detach", "role = 'transport'"), (34, 40, 50), id="with what passes between two operations of a stream"),
-    ],
+@for_each(
+    "graph, change_, lengths",
+    # Reduced beside backward, awaited by the optimizer: r1 is ready with the second of four: 20..35; r2 with the last: 40..55; the
+    # optimizer 55..60.
+    (BURST, change("detach", "comm = 'data'", since="phase = 'backward'", until="phase = 'optimizer'"), (60, 60, 60)),
+    # Piece by piece beside the products: g in four of 15: p1 15..115; p2 in four of 10, 115..155: r in four of 20 from 125 on to 205. In
+    # eight pieces p1 begins at 7 and r at 112; n takes 10 more. At worst all stays.
+    (FEEDING, IN_PIECES, (7 + 100 + 5 + 80 + 10, 215, 290)),
+    (PASSED, IN_PIECES, (30 + 50 + 10, 90, 130)),  # a gradient beside the product of the weights
+    # Gathered beside forward, share by share: f1 waits for g1, f3 for g2: f1 20..30, f2 30..40, f3 40..50, f4 50..60.
+    (GATHER, change("detach", "comm = 'data'", until="phase = 'forward' AND role = 'compute'", spread=True), (60, 60, 60)),
+    # One ahead, where nothing tells who reads it. Low: nothing of another phase waits, c3 ends at 30. Likely: c3, which waits for x2, waits
+    # for x1 too, and c2 for none: x2 20..26, c3 26..36. High: as it was.
+    (RING, change("detach", "role = 'transport'"), (30, 36, 42)),
+    (IN_LINE, change("detach", "role = 'transport'"), (30, 36, 42)),  # the same on the stream of the products
+    # With what passes between two operations of a stream, 2 more between each and the one before it: as it was 50. Low: c3 24..34.
+    # Likely: x2 24..30, c3 30..40.
+    (LATER, change("detach", "role = 'transport'"), (34, 40, 50)),
 )
 def test_detached_operations_leave_the_stream_that_waits_for_them(graph: Any, change_: Change, lengths: tuple[int, int, int]) -> None:
     before = small_graph(*graph)
