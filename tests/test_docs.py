@@ -48,14 +48,9 @@ def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
     said = []
     for block in blocks:
         ended = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", block],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
+            ["bash", "-euo", "pipefail", "-c", block], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300,
             check=False,
-        )
+        )  # fmt: skip
         assert ended.returncode == 0, f"{block}\n{ended.stdout[-600:]}{ended.stderr[-600:]}"
         said.append(ended.stdout + ended.stderr)
     told = "\n".join(said)

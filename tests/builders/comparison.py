@@ -44,10 +44,5 @@ def huge() -> Comparison:
 
 
 SAMPLES: Mapping[str, Callable[[], Comparison]] = {
-    "rich": rich,
-    "minimal": minimal,
-    "refused": refused,
-    "anyway": anyway,
-    "identical": identical,
-    "improvement": improvement,
-}
+    "rich": rich, "minimal": minimal, "refused": refused, "anyway": anyway, "identical": identical, "improvement": improvement,
+}  # fmt: skip

@@ -32,17 +32,8 @@ PAYLOADS = (
 _CLOSED = {"schema", "state", "kind", "wall", "severity", "dominant_wall", "target_wall"}
 _IN_COMPARISONS = _CLOSED | {"why", "result", "basis", "metric", "unit", "fail_on", "anchor"}
 _IN_DIAGNOSES = _CLOSED | {
-    "runner_up",
-    "certainty",
-    "status",
-    "role",
-    "cuda_graphs",
-    "format",
-    "recompute_status",
-    "by",
-    "pattern",
-    "kinds",
-}
+    "runner_up", "certainty", "status", "role", "cuda_graphs", "format", "recompute_status", "by", "pattern", "kinds",
+}  # fmt: skip
 T = TypeVar("T")
 
 

@@ -8,14 +8,9 @@ Event = dict[str, Any]
 
 def kernel(ts: Any, dur: Any, *, name: str = "gemm", device: int = 0, stream: int = 7, correlation: int = 1, **more: Any) -> Event:
     args = {
-        "device": device,
-        "stream": stream,
-        "correlation": correlation,
-        "grid": [4, 2, 1],
-        "block": [128, 1, 1],
-        "registers per thread": 32,
-        "shared memory": 1024,
-    }
+        "device": device, "stream": stream, "correlation": correlation, "grid": [4, 2, 1], "block": [128, 1, 1],
+        "registers per thread": 32, "shared memory": 1024,
+    }  # fmt: skip
     return {"ph": "X", "cat": "kernel", "name": name, "pid": device, "tid": stream, "ts": ts, "dur": dur, "args": {**args, **more}}
 
 

@@ -12,14 +12,10 @@ ROOT = Path(__file__).parents[2]
 
 @for_each(
     "words, nsys",
-    ([], True),
-    (["--platform", "amd"], False),
-    (["--platform", "MI300X"], False),
-    (["--platform", "AMD Instinct MI250X"], False),
-    (["--platform", "b200"], True),
-    (["plain.yaml"], False),
+    ([], True), (["--platform", "amd"], False), (["--platform", "MI300X"], False),
+    (["--platform", "AMD Instinct MI250X"], False), (["--platform", "b200"], True), (["plain.yaml"], False),
     (["plain.yaml", "--platform", "h100"], True),
-)
+)  # fmt: skip
 def test_amds_gpus_are_captured_by_pytorchs_profiler_alone(
     words: list[str], nsys: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

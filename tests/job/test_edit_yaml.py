@@ -115,15 +115,9 @@ def test_a_file_without_a_last_newline_and_one_of_windows() -> None:
 
 @for_each(
     "text, path",
-    ("a: &x {b: 1}\nc: *x\n", ("a", "b")),
-    ("a: &x 1\nc: *x\n", ("a",)),
-    ("a: &x {b: 1}\nc: *x\n", ("c", "b")),
-    ("a: 1\n", ("a", "b")),
-    ("a: {b: 1}\n", ("a",)),
-    ("- 1\n", ("a",)),
-    ("a: [\n", ("a",)),
-    ("", ("a",)),
-)
+    ("a: &x {b: 1}\nc: *x\n", ("a", "b")), ("a: &x 1\nc: *x\n", ("a",)), ("a: &x {b: 1}\nc: *x\n", ("c", "b")),
+    ("a: 1\n", ("a", "b")), ("a: {b: 1}\n", ("a",)), ("- 1\n", ("a",)), ("a: [\n", ("a",)), ("", ("a",)),
+)  # fmt: skip
 def test_what_is_refused(text: str, path: Keys) -> None:
     with pytest.raises(YamlEditError):
         put(text, path, "2")

@@ -176,13 +176,8 @@ def test_a_framework_key_replaces_only_itself() -> None:
 def test_values_of_overrides() -> None:
     leaves = parse_overrides(["a.b=[x, y]", "+c='1'", "d=null", "e=", "~f.g", "h=a=b"])
     assert [(leaf.key, leaf.value, leaf.removed) for leaf in leaves] == [
-        ("a.b", ["x", "y"], False),
-        ("c", "1", False),
-        ("d", None, False),
-        ("e", None, False),
-        ("f.g", None, True),
-        ("h", "a=b", False),
-    ]
+        ("a.b", ["x", "y"], False), ("c", "1", False), ("d", None, False), ("e", None, False), ("f.g", None, True), ("h", "a=b", False),
+    ]  # fmt: skip
 
 
 @for_each("text", "num_layers", "=3", "+", "~", "a b=3", "", "model.num_layers: 3", "x={")
@@ -387,13 +382,9 @@ def test_what_a_script_unfolds_to(body: str, flags: str, expected: int | None) -
 
 @for_each(
     "word, sign, holds",
-    ("-lt", "<", "LESS"),
-    ("-le", "<=", "LESS SAME"),
-    ("-eq", "==", "SAME"),
-    ("-ne", "!=", "LESS MORE"),
-    ("-ge", ">=", "SAME MORE"),
-    ("-gt", ">", "MORE"),
-)
+    ("-lt", "<", "LESS"), ("-le", "<=", "LESS SAME"), ("-eq", "==", "SAME"), ("-ne", "!=", "LESS MORE"),
+    ("-ge", ">=", "SAME MORE"), ("-gt", ">", "MORE"),
+)  # fmt: skip
 def test_numbers_are_compared_as_a_shell_compares_them(word: str, sign: str, holds: str) -> None:
     body, expected = "D=", ""
     for number, name in ((3, "LESS"), (4, "SAME"), (5, "MORE")):

@@ -189,13 +189,9 @@ def test_arguments_of_the_trainer_with_what_lies_around_them(command: str, tmp_p
 
 @for_each(
     "arguments, noted",
-    ("--training.seq_len=4 $MORE", True),
-    ("--module=small $MORE", True),
-    ("--training.seq_len 4 $MORE", True),
-    ("$MORE --training.seq_len 4", True),
-    ("--training.seq_len=$LENGTH", False),
-    ("--training.seq_len $LENGTH", False),
-)
+    ("--training.seq_len=4 $MORE", True), ("--module=small $MORE", True), ("--training.seq_len 4 $MORE", True),
+    ("$MORE --training.seq_len 4", True), ("--training.seq_len=$LENGTH", False), ("--training.seq_len $LENGTH", False),
+)  # fmt: skip
 def test_what_may_hold_more_overrides_of_torchtitan_is_told(arguments: str, noted: bool) -> None:
     job = parse_job(f"MODULE=small CONFIG=small ./run_train.sh --parallelism.tensor_parallel_degree 2 {arguments}\n")
     assert any("may hold more overrides" in note for note in job.notes) == noted

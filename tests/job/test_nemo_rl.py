@@ -58,26 +58,12 @@ def test_a_policy_on_dtensor_is_read_in_nemo_rl_s_own_keys() -> None:
     job = parse_job(BASE)
     assert (job.format, job.unknown, job.misspelt) == ("nemo-rl", (), {})
     assert read(job) == {
-        "model_name": "Qwen/Qwen3-8B",
-        "world_size": 16,
-        "data_parallel_size": 8,
-        "num_microbatches": 16,
-        "global_batch_size": 512,
-        "micro_batch_size": 4,
-        "tensor_model_parallel_size": 2,
-        "context_parallel_size": 1,
-        "pipeline_model_parallel_size": 1,
-        "sequence_parallel": False,
-        "recompute_granularity": "full",
-        "optimizer_cpu_offload": False,
-        "data_parallel_sharding_strategy": "optim_grads_params",
-        "optimizer": "adam",
-        "clip_grad": 1.0,
-        "bf16": True,
-        "fp16": False,
-        "peft_type": "none",
-        "enable_in_batch_packing": False,
-    }
+        "model_name": "Qwen/Qwen3-8B", "world_size": 16, "data_parallel_size": 8, "num_microbatches": 16, "global_batch_size": 512,
+        "micro_batch_size": 4, "tensor_model_parallel_size": 2, "context_parallel_size": 1, "pipeline_model_parallel_size": 1,
+        "sequence_parallel": False, "recompute_granularity": "full", "optimizer_cpu_offload": False,
+        "data_parallel_sharding_strategy": "optim_grads_params", "optimizer": "adam", "clip_grad": 1.0, "bf16": True, "fp16": False,
+        "peft_type": "none", "enable_in_batch_packing": False,
+    }  # fmt: skip
     assert (job.settings["recompute_granularity"].key, job.settings["recompute_granularity"].line) == (
         "policy.dtensor_cfg.activation_checkpointing",
         16,

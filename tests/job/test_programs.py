@@ -139,13 +139,8 @@ def test_what_areal_hands_on_to_nothing_is_no_setting() -> None:
 
 
 ON_FSDP = (
-    "world_size",
-    "micro_batch_size",
-    "context_parallel_size",
-    "recompute_granularity",
-    "data_parallel_sharding_strategy",
-    "model_name",
-)
+    "world_size", "micro_batch_size", "context_parallel_size", "recompute_granularity", "data_parallel_sharding_strategy", "model_name",
+)  # fmt: skip
 
 
 @for_each(

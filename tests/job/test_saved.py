@@ -16,13 +16,8 @@ from tests.builders.cases import for_each
 from tests.builders.jobs import parse_job
 
 ATTENTION = {
-    "n_heads": 16,
-    "q_lora_rank": 0,
-    "kv_lora_rank": 512,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
-}
+    "n_heads": 16, "q_lora_rank": 0, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+}  # fmt: skip
 
 
 def mlp(size: int) -> dict[str, object]:

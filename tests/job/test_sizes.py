@@ -254,13 +254,9 @@ def test_experts_by_hand() -> None:
     found = tiny(num_moe_experts=4, moe_router_topk=2, moe_ffn_hidden_size=3, moe_layer_freq=2)
     assert found["mlp"] == 6 * 8 * 2 * (2 * 16 + 2 * 2 * 3)
     found = tiny(
-        num_moe_experts=4,
-        moe_router_topk=2,
-        moe_ffn_hidden_size=3,
-        moe_layer_freq="'[0]*3+[1]'",
-        moe_shared_expert_intermediate_size=5,
+        num_moe_experts=4, moe_router_topk=2, moe_ffn_hidden_size=3, moe_layer_freq="'[0]*3+[1]'", moe_shared_expert_intermediate_size=5,
         mtp_num_layers=2,
-    )
+    )  # fmt: skip
     assert found["mlp"] == 6 * 8 * 2 * (3 * 16 + 3 * (2 * 3 + 5)), "prediction layers are of the last layer's kind"
     assert (found["attention_core"], found["mtp"]) == (6 * 10 * 8 * 6, 6 * 2 * (3 * 8 + 2 * 64))
     assert found["logits"] == 6 * 8 * 112 * 3
@@ -276,13 +272,9 @@ def test_latent_attention_without_compressed_queries() -> None:
 
 
 DELTA = {
-    "experimental_attention_variant": "gated_delta_net",
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 3,
-    "linear_value_head_dim": 5,
-    "linear_conv_kernel_dim": 4,
-}
+    "experimental_attention_variant": "gated_delta_net", "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 3,
+    "linear_value_head_dim": 5, "linear_conv_kernel_dim": 4,
+}  # fmt: skip
 
 
 @for_each(

@@ -45,21 +45,11 @@ def test_a_configuration_is_read_in_veomni_s_own_keys() -> None:
     job = parse_job(BASE)
     assert (job.format, job.unknown, job.notes) == ("veomni", (), ())
     expected = {
-        "context_parallel_size": 2,
-        "expert_model_parallel_size": 8,
-        "micro_batch_size": 2,
-        "global_batch_size": 64,
-        "seq_length": 2048,
-        "recompute_granularity": "full",
-        "optimizer": "muon",
-        "clip_grad": 0.5,
-        "optimizer_cpu_offload": False,
-        "attention_backend": "flash",
-        "num_workers": 4,
-        "bf16": True,
-        "data_parallel_sharding_strategy": "optim_grads_params",
+        "context_parallel_size": 2, "expert_model_parallel_size": 8, "micro_batch_size": 2, "global_batch_size": 64, "seq_length": 2048,
+        "recompute_granularity": "full", "optimizer": "muon", "clip_grad": 0.5, "optimizer_cpu_offload": False,
+        "attention_backend": "flash", "num_workers": 4, "bf16": True, "data_parallel_sharding_strategy": "optim_grads_params",
         "checkpoint_save": "out",
-    }
+    }  # fmt: skip
     found = read(job)
     assert {name: found.get(name) for name in expected} == expected
     defaults = {name: one.value for name, one in job.settings.items() if one.source == "default"}

@@ -36,13 +36,9 @@ SOURCES = {
 }
 SIZES = ("num_layers", "hidden_size", "num_attention_heads", "num_query_groups", "num_moe_experts", "moe_router_topk")
 TOLD = (
-    "expert_model_parallel_size",
-    "tensor_model_parallel_size",
-    "context_parallel_size",
-    "seq_length",
-    "global_batch_size",
+    "expert_model_parallel_size", "tensor_model_parallel_size", "context_parallel_size", "seq_length", "global_batch_size",
     "recompute_granularity",
-)
+)  # fmt: skip
 
 
 def config(

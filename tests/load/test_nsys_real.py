@@ -120,13 +120,9 @@ def test_waits_of_the_two_process_trace_lie_on_the_process_s_own_device(load: Lo
     trace = load("GindaChen_nsys-ai_tests.fixtures.mfu_2gpu_before")
     counts = {(rank, device, kind): count for rank, device, kind, count in trace.waits.group_by("rank", "device", "kind").len().iter_rows()}
     assert counts == {
-        (0, 0, "stream_wait"): 98,
-        (1, 1, "stream_wait"): 102,
-        (0, 0, "stream_sync"): 16,
-        (1, 1, "stream_sync"): 17,
-        (0, 0, "event_sync"): 64,
-        (1, 1, "event_sync"): 69,
-    }
+        (0, 0, "stream_wait"): 98, (1, 1, "stream_wait"): 102, (0, 0, "stream_sync"): 16, (1, 1, "stream_sync"): 17,
+        (0, 0, "event_sync"): 64, (1, 1, "event_sync"): 69,
+    }  # fmt: skip
 
 
 @for_each("stem", *(stem for stem, kernels in KERNELS.items() if kernels))

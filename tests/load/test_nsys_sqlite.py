@@ -319,14 +319,8 @@ def test_numbers_of_payloads_have_the_types_that_nvtx_gives_them() -> None:
     """nvtxPayloadEntryType of nvToolsExtPayload.h: those whose size is the same everywhere (no long). Each as number, bytes, sign."""
     signed = {"INT": (5, 4), "INT8": (11, 1), "INT16": (13, 2), "INT32": (15, 4), "INT64": (17, 8), "FLOAT": (19, 4), "DOUBLE": (20, 8)}
     unsigned = {
-        "UINT": (6, 4),
-        "UINT8": (12, 1),
-        "UINT16": (14, 2),
-        "UINT32": (16, 4),
-        "UINT64": (18, 8),
-        "SIZE": (22, 8),
-        "ADDRESS": (23, 8),
-    }
+        "UINT": (6, 4), "UINT8": (12, 1), "UINT16": (14, 2), "UINT32": (16, 4), "UINT64": (18, 8), "SIZE": (22, 8), "ADDRESS": (23, 8),
+    }  # fmt: skip
     found = {(number, struct.calcsize(code), code.isupper()) for number, code in nsys_nvtx.ENTRY.items()}
     assert found == {(*one, False) for one in signed.values()} | {(*one, True) for one in unsigned.values()}
 

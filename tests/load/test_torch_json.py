@@ -174,13 +174,9 @@ def test_copies_and_sets() -> None:
 
 def test_ranges_their_kinds_sequences_and_payloads() -> None:
     comms = {
-        "Collective name": "alltoallv",
-        "Process Group Description": "EXPERT_MODEL_PARALLEL_GROUP",
-        "Process Group Name": "7",
-        "Process Group Ranks": "[0, 1, 2, ..., 63]",
-        "Group size": 64,
-        "dtype": "BFloat16",
-    }
+        "Collective name": "alltoallv", "Process Group Description": "EXPERT_MODEL_PARALLEL_GROUP", "Process Group Name": "7",
+        "Process Group Ranks": "[0, 1, 2, ..., 63]", "Group size": 64, "dtype": "BFloat16",
+    }  # fmt: skip
     comms |= {"In msg nelems": 100, "Out msg nelems": 90, "Comms Id": 10159970886766084423}
     events = [
         operator(0, 5, name="LinearForward", **{"Sequence number": 77, "Fwd thread id": 0}),

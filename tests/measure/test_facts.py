@@ -677,16 +677,9 @@ def test_kernels_of_a_graph_are_told_by_the_call_where_they_do_not_say_so() -> N
 # -------------------- occupancy against figures worked out by hand from the CUDA C++ Programming Guide's rules
 
 H100 = Device(
-    rank=0,
-    device=0,
-    name="NVIDIA H100 80GB HBM3",
-    sm_count=132,
-    compute_major=9,
-    compute_minor=0,
-    max_threads_per_sm=2048,
-    registers_per_sm=65536,
-    shared_memory_per_sm=233472,
-)
+    rank=0, device=0, name="NVIDIA H100 80GB HBM3", sm_count=132, compute_major=9, compute_minor=0, max_threads_per_sm=2048,
+    registers_per_sm=65536, shared_memory_per_sm=233472,
+)  # fmt: skip
 LIMIT = limits(H100, load_rulebook(()).platforms.sm_limits)
 
 

@@ -272,15 +272,9 @@ def test_the_documents_part() -> None:
     events = [{"rank": 0, "device": 0, "time": 1, "bytes": 7, "total_allocated": 7}]
     (one,) = scene(items, devices=[info], memory=events).measure()
     assert memory(one) == Memory(
-        recompute_ns=22,
-        recompute_lower_ns=20,
-        recompute_status="inferred",
-        attention_forward_kernels=4,
-        attention_backward_kernels=2,
-        peak_allocated_bytes=7,
-        peak_reserved_bytes=None,
-        capacity_bytes=80,
-    )
+        recompute_ns=22, recompute_lower_ns=20, recompute_status="inferred", attention_forward_kernels=4, attention_backward_kernels=2,
+        peak_allocated_bytes=7, peak_reserved_bytes=None, capacity_bytes=80,
+    )  # fmt: skip
 
 
 def test_peaks_are_those_of_the_device() -> None:

@@ -61,12 +61,9 @@ def test_products_of_several_sizes_under_one_name_and_shape_are_held_against_the
 
 @for_each(
     "factors",
-    (1.0, 1.0, 1.0, 1.0, 1.03, 1.03),
-    (1.3, 1.3, 1.1, 1.1, 1.0, 1.0),
-    (1.1, 1.1, 1.0, 1.0, 1.2, 1.2),
-    (1.0, 1.0, 1.5, 1.5, 1.0, 1.0),
-    (1.0, 1.0, 1.3, 1.0, 1.3, 1.0),
-)
+    (1.0, 1.0, 1.0, 1.0, 1.03, 1.03), (1.3, 1.3, 1.1, 1.1, 1.0, 1.0), (1.1, 1.1, 1.0, 1.0, 1.2, 1.2),
+    (1.0, 1.0, 1.5, 1.5, 1.0, 1.0), (1.0, 1.0, 1.3, 1.0, 1.3, 1.0),
+)  # fmt: skip
 def test_scatter_a_warm_up_and_what_comes_back_are_no_slowing(factors: tuple[float, ...]) -> None:
     assert slowed(*factors) == [0] * 6
 

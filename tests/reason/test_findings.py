@@ -25,17 +25,10 @@ from tests.builders.ranks import STEP, clock, exchange, experts, late, ranks, su
 
 # The published case of 41.25 s per step: the expert exchange blocks about a quarter of it.
 COMMUNICATION_BOUND = facts(
-    step_ns=41_250_000_000,
-    launch_starved_ns=1_000_000_000,
-    host_work_ns=900_000_000,
-    host_sync_ns=100_000_000,
-    transport_blocking_ns=9_000_000_000,
-    transport_blocking_share=0.2182,
-    expert_exchange_busy_ns=12_000_000_000,
-    expert_exchange_exposed_ns=9_100_000_000,
-    expert_exchange_blocking_ns=9_000_000_000,
-    expert_exchange_blocking_share=0.2182,
-)
+    step_ns=41_250_000_000, launch_starved_ns=1_000_000_000, host_work_ns=900_000_000, host_sync_ns=100_000_000,
+    transport_blocking_ns=9_000_000_000, transport_blocking_share=0.2182, expert_exchange_busy_ns=12_000_000_000,
+    expert_exchange_exposed_ns=9_100_000_000, expert_exchange_blocking_ns=9_000_000_000, expert_exchange_blocking_share=0.2182,
+)  # fmt: skip
 
 
 def found_with(given: dict[str, Fact], on: Job | None = None, where: dict[str, Where] | None = None) -> dict[str, Finding]:

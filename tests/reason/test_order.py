@@ -185,13 +185,9 @@ def test_a_failure_outranks_everything() -> None:
 
 def test_a_slow_gpu_of_another_rank_is_the_cause_where_no_wall_of_this_rank_is_one() -> None:
     late: dict[str, FactValue] = {
-        "straggler_rank": "0",
-        "straggler_cause": "slow_gpu",
-        "straggler_wait_ns": 24_000_000,
-        "straggler_saves_ns": 24_000_000,
-        "straggler_wait_share": 0.24,
-        "straggler_saves_share": 0.24,
-    }
+        "straggler_rank": "0", "straggler_cause": "slow_gpu", "straggler_wait_ns": 24_000_000, "straggler_saves_ns": 24_000_000,
+        "straggler_wait_share": 0.24, "straggler_saves_share": 0.24,
+    }  # fmt: skip
     given = facts(**late)
     found, _ = find(given, job=None, rulebook=BOOK, walls=bounds(given, BOOK))
     said = verdict(bounds(given, BOOK), given, BOOK, findings=found)
@@ -278,13 +274,9 @@ def test_an_opaque_graph_says_how_to_look_into_it() -> None:
 
 def test_a_rank_late_by_its_own_wall_goes_before_a_part_of_it() -> None:
     late: dict[str, FactValue] = {
-        "straggler_rank": "1",
-        "straggler_cause": "slow_host",
-        "straggler_wait_ns": 15_000_000,
-        "straggler_saves_ns": 15_000_000,
-        "straggler_wait_share": 0.15,
-        "straggler_saves_share": 0.15,
-    }
+        "straggler_rank": "1", "straggler_cause": "slow_host", "straggler_wait_ns": 15_000_000, "straggler_saves_ns": 15_000_000,
+        "straggler_wait_share": 0.15, "straggler_saves_share": 0.15,
+    }  # fmt: skip
     assert ids(**{**HOST, **late}, host_gap_excess_ns=8_000_000)[0] == "host-straggler-slow-host"
 
 
@@ -351,13 +343,9 @@ def test_sends_of_an_unknown_group_in_a_model_with_attention_wait_for_other_rank
     """Rows of embedding tables can be asked for ahead; what a pipeline or experts send can't."""
     values: dict[str, FactValue] = {"other_collective_blocking_ns": 20_000_000, "other_collective_blocking_share": 0.2}
     told = first_fixes(
-        "communication-blocking-all-to-all",
-        **values,
-        **NCCL,
-        other_reduction_share=0.0,
-        attention_busy_ns=attention,
+        "communication-blocking-all-to-all", **values, **NCCL, other_reduction_share=0.0, attention_busy_ns=attention,
         compute_busy_ns=80_000_000,
-    )
+    )  # fmt: skip
     assert told[0] == first
 
 

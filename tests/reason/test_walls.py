@@ -37,13 +37,9 @@ def explained(**values: FactValue) -> tuple[tuple[Finding, ...], Verdict]:
 
 def test_bounds_and_their_parts() -> None:
     found = walls(
-        allocator_ns=400_000,
-        recompute_ns=2_000_000,
-        host_copy_blocking_ns=300_000,
-        data_parallel_blocking_ns=700_000,
-        transport_blocking_ns=3_700_000,
-        transport_follow_ns=50_000,
-    )
+        allocator_ns=400_000, recompute_ns=2_000_000, host_copy_blocking_ns=300_000, data_parallel_blocking_ns=700_000,
+        transport_blocking_ns=3_700_000, transport_follow_ns=50_000,
+    )  # fmt: skip
     assert (found["memory"].bound_ns, found["memory"].parts) == (
         2_700_000,
         {"recompute": 2_000_000, "blocking_copies": 300_000, "handover": 0, "allocator": 400_000, "restart": 0, "host_ahead": 0},
@@ -208,13 +204,9 @@ def test_a_bound_may_be_a_range() -> None:
 
 LONGEST_HEADING = 24  # signs: beside its certainty on a page of 400 px
 LATE = {
-    "straggler_rank": "2",
-    "straggler_wait_share": 0.062,
-    "straggler_saves_share": 0.062,
-    "straggler_last_share": 0.9,
-    "straggler_cause": "slow_gpu",
-    "transport_blocking_ns": 12_000_000,
-}
+    "straggler_rank": "2", "straggler_wait_share": 0.062, "straggler_saves_share": 0.062, "straggler_last_share": 0.9,
+    "straggler_cause": "slow_gpu", "transport_blocking_ns": 12_000_000,
+}  # fmt: skip
 
 LOADER = {
     **LATE,
@@ -417,17 +409,10 @@ def test_below_the_floor_of_evidence_there_is_no_verdict() -> None:
 def test_sentence_for_hidden_communication() -> None:
     """The published DeepSeek-V3 training trace: a step of 129.012 ms, transport busy 113.030 ms and exposed 4.149 ms."""
     found = judged(
-        step_ns=129_012_000,
-        steps_n=1,
-        step_spread=None,
-        compute_busy_ns=119_243_000,
-        compute_busy_share=0.9243,
-        transport_busy_ns=113_030_000,
-        transport_busy_share=0.8761,
-        transport_exposed_ns=4_149_000,
-        transport_blocking_ns=2_029_000,
+        step_ns=129_012_000, steps_n=1, step_spread=None, compute_busy_ns=119_243_000, compute_busy_share=0.9243,
+        transport_busy_ns=113_030_000, transport_busy_share=0.8761, transport_exposed_ns=4_149_000, transport_blocking_ns=2_029_000,
         transport_blocking_share=0.0157,
-    )
+    )  # fmt: skip
     assert found.target_wall == "compute"
     assert found.sentence == (
         "Compute dominates: it is active for 119.2 of 129.0 ms per step (92.4 %); "

@@ -584,12 +584,9 @@ def test_no_wall_is_the_headline_where_more_of_the_step_waits_for_nobody_knows_w
 
 @for_each(
     "file, written_to",
-    ("job.yaml", " -o new.yaml"),
-    ("job.yml", " -o new.yml"),
-    ("train.sh", ""),
-    ("zero3.json", " -o new.json"),
+    ("job.yaml", " -o new.yaml"), ("job.yml", " -o new.yml"), ("train.sh", ""), ("zero3.json", " -o new.json"),
     ("train.toml", ""),
-)
+)  # fmt: skip
 def test_a_patch_is_told_to_write_only_what_it_can_write(file: str, written_to: str) -> None:
     known = rich()
     assert known.job is not None

@@ -156,13 +156,10 @@ def test_a_change_in_whole_percent_has_a_decimal_where_it_would_be_none() -> Non
 
 @for_each(
     "name, said",
-    ("step_time", "step time"),
-    ("kernels", "launches"),
-    ("transport", "exposed communication"),
-    ("compute:expert_gemm", "compute: expert GEMM"),
-    ("bucket:dense_gemm", "bucket dense GEMM"),
+    ("step_time", "step time"), ("kernels", "launches"), ("transport", "exposed communication"),
+    ("compute:expert_gemm", "compute: expert GEMM"), ("bucket:dense_gemm", "bucket dense GEMM"),
     ("blocking_dispatch", "blocking dispatch"),
-)
+)  # fmt: skip
 def test_every_metric_has_a_name(name: str, said: str) -> None:
     assert story.metric(name) == said
 

@@ -31,37 +31,16 @@ SAMPLE = Path(__file__).parents[2] / "fixtures" / "traces" / "demo.sqlite.gz"
 def small(**changes: object) -> Diagnosis:
     """A step of 10 µs that begins 1,234,567 ns into the capture: two streams, overlapping operations on one, a call before the step."""
     columns = TimelineColumns(
-        streams=(7, None),
-        buckets=("dense_gemm", "dispatch"),
-        names=("gemm", "nccl", "aten::mm"),
-        causes=("launch", "blocking_transport"),
-        start_ns=(1, 1_001, 2_000, 5_003),
-        duration_ns=(1_000, 4_002, 3_500, 0),
-        stream=(0, 1, 1, 0),
-        bucket=(0, 1, 1, 0),
-        name=(0, 1, 1, 0),
-        queued_ns=(3_000, None, None, 5),
-        range=(2, None, None, None),
-        gap_start_ns=(0, 1_001),
-        gap_duration_ns=(1, 4_002),
-        gap_cause=(0, 1),
-        gap_blocked_by=(None, 1),
-        omitted=3,
-    )
+        streams=(7, None), buckets=("dense_gemm", "dispatch"), names=("gemm", "nccl", "aten::mm"),
+        causes=("launch", "blocking_transport"), start_ns=(1, 1_001, 2_000, 5_003), duration_ns=(1_000, 4_002, 3_500, 0),
+        stream=(0, 1, 1, 0), bucket=(0, 1, 1, 0), name=(0, 1, 1, 0), queued_ns=(3_000, None, None, 5), range=(2, None, None, None),
+        gap_start_ns=(0, 1_001), gap_duration_ns=(1, 4_002), gap_cause=(0, 1), gap_blocked_by=(None, 1), omitted=3,
+    )  # fmt: skip
     host = HostColumns(
-        threads=("thread 5 main",),
-        names=("cudaLaunchKernel", "aten::mm", "crossing"),
-        call_start_ns=(-3_999, 4_990),
-        call_duration_ns=(1_000, 8),
-        call_thread=(0, 0),
-        call_name=(0, 0),
-        range_start_ns=(-5_000, -3_500),
-        range_duration_ns=(2_500, 9_000),
-        range_thread=(0, 0),
-        range_name=(1, 2),
-        launched_by=(0, None, None, 1),
-        omitted=1,
-    )
+        threads=("thread 5 main",), names=("cudaLaunchKernel", "aten::mm", "crossing"), call_start_ns=(-3_999, 4_990),
+        call_duration_ns=(1_000, 8), call_thread=(0, 0), call_name=(0, 0), range_start_ns=(-5_000, -3_500),
+        range_duration_ns=(2_500, 9_000), range_thread=(0, 0), range_name=(1, 2), launched_by=(0, None, None, 1), omitted=1,
+    )  # fmt: skip
     document = rich()
     assert document.timeline is not None
     shown = structs.replace(document.timeline, start_ns=1_234_567, end_ns=1_244_567, columns=columns, host=host)

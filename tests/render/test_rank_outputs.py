@@ -59,21 +59,9 @@ def test_a_page_of_one_rank_has_no_script_for_ranks() -> None:
 def _nothing() -> k.Ranks:
     """A section in which everything that may be empty is."""
     return k.Ranks(
-        world_size=None,
-        captured=2,
-        slowest=0,
-        chosen="",
-        problems=(),
-        groups=(),
-        survey=(),
-        clocks=(),
-        exchanges=(),
-        late=(),
-        skew=(),
-        experts=(),
-        pipeline=None,
-        tail=(),
-    )
+        world_size=None, captured=2, slowest=0, chosen="", problems=(), groups=(), survey=(), clocks=(), exchanges=(), late=(), skew=(),
+        experts=(), pipeline=None, tail=(),
+    )  # fmt: skip
 
 
 def _unmeasured() -> k.Ranks:

@@ -62,15 +62,9 @@ def test_names_are_normalised_and_demangled():
         None,
     ]
     assert normalised(pl.Series(names)).to_list() == [
-        "at::native::f<4, true, std::array<char*, 3ul>>(int)",
-        "at::native::f<4, true, std::array<char*, 3>>(int)",
-        "Cijk_A",
-        "acme::run<4>(int)",
-        "_fused_moe_kernel",
-        "_fused_moe_kernel",
-        "triton_poi_fused_add_0",
-        None,
-    ]
+        "at::native::f<4, true, std::array<char*, 3ul>>(int)", "at::native::f<4, true, std::array<char*, 3>>(int)", "Cijk_A",
+        "acme::run<4>(int)", "_fused_moe_kernel", "_fused_moe_kernel", "triton_poi_fused_add_0", None,
+    ]  # fmt: skip
     name = "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bLi256ELb1EEEvPT0_S4_i"
     assert demangled(name) == f"aiter::add_rmsnorm_quant_kernel:: {name}"
     assert demangled("plain_kernel") == "plain_kernel"

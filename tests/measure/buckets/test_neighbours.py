@@ -570,15 +570,8 @@ def test_backward_goes_through_the_decoder_then_through_the_tower_that_ranges_te
     # A pipeline's first stage: two passes ahead, then two back.
     first, second = told(taxonomy, [one[:2], [*one[:2], LAYER_BACK * 2, TOWER_LAYER_BACK * 3, LAYER_BACK * 2, TOWER_LAYER_BACK * 3]])
     assert [{bucket for bucket, _ in part} == {"vision_encoder"} for part in [*first, *second]] == [
-        True,
-        False,
-        True,
-        False,
-        False,
-        True,
-        False,
-        True,
-    ]
+        True, False, True, False, False, True, False, True,
+    ]  # fmt: skip
 
 
 def test_a_tower_that_is_frozen_or_whose_layers_do_not_add_up_has_no_backward(taxonomy: Taxonomy):

@@ -14,14 +14,9 @@ from diagnose.measure.waits.leads import Leads
 from diagnose.model.trace import Rank
 
 SHAPES = {
-    "name": pl.String,
-    "launch": pl.String,
-    "bucket": pl.String,
-    "kernels": pl.UInt32,
-    "median_ns": pl.Int64,
-    "short_ns": pl.Int64,
+    "name": pl.String, "launch": pl.String, "bucket": pl.String, "kernels": pl.UInt32, "median_ns": pl.Int64, "short_ns": pl.Int64,
     "work_ns": pl.Int64,
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

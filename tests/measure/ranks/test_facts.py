@@ -272,15 +272,10 @@ def test_where_another_sets_the_pace_pauses_of_a_straggler_win_what_the_step_doe
 def test_the_pipeline_and_the_tail_of_data_parallel_ranks() -> None:
     names = [name for name in OF_RANKS if name.startswith(("pipeline_bubble", "pipeline_expected", "pipeline_virtual", "stage"))]
     assert given(ranks(pipeline=PIPELINE), *names) == {
-        "pipeline_bubble_ns": 20_000_000,
-        "pipeline_bubble_share": 0.2,
-        "pipeline_expected_bubble_share": 0.12,
-        "stage_imbalance_ns": 10_000_000,
-        "stage_imbalance_share": 0.1,
-        "stage_slowest": "1",
-        "stage_even_saves_ns": 8_000_000,
+        "pipeline_bubble_ns": 20_000_000, "pipeline_bubble_share": 0.2, "pipeline_expected_bubble_share": 0.12,
+        "stage_imbalance_ns": 10_000_000, "stage_imbalance_share": 0.1, "stage_slowest": "1", "stage_even_saves_ns": 8_000_000,
         "pipeline_virtual_saves_ns": 6_000_000,
-    }
+    }  # fmt: skip
     found = ranks(tail=(DataTail(rank=0, tail_ns=1_000_000), DataTail(rank=1, tail_ns=4_000_000)))
     assert figures(found, "data_tail_ns", "data_tail_share") == (2_500_000, 0.025)
 

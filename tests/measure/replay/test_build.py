@@ -200,13 +200,9 @@ def test_a_collective_is_told_by_its_description_where_its_kernel_names_none(des
 def test_operations_have_the_traits_that_facts_count() -> None:
     parts = ("elementwise", "gemm", "elementwise", "softmax", "elementwise", "gemm")
     names = (
-        "direct_copy_kernel_cuda LoadWithCast",
-        "volta_sgemm_128x64_nt",
-        "direct_copy_kernel_cuda LoadWithCast",
-        "softmax",
-        "elementwise",
+        "direct_copy_kernel_cuda LoadWithCast", "volta_sgemm_128x64_nt", "direct_copy_kernel_cuda LoadWithCast", "softmax", "elementwise",
         "gemm",
-    )
+    )  # fmt: skip
     seen = scene([run(part, start, start + 90, start - 50) for part, start in zip(parts, range(100, 700, 100), strict=True)])
     texts = ["cudaLaunchKernel", *names]
     trace = replace(

@@ -172,14 +172,8 @@ def test_findings_side_by_side() -> None:
     )
     found = run(base, new).findings
     assert {one.id: one.state for one in found} == {
-        "new": "new",
-        "grew": "worse",
-        "level": "worse",
-        "shrank": "better",
-        "gone": "gone",
-        "lost": "not_assessed",
-        "same": "same",
-    }
+        "new": "new", "grew": "worse", "level": "worse", "shrank": "better", "gone": "gone", "lost": "not_assessed", "same": "same",
+    }  # fmt: skip
     assert [one.state for one in found][:3] == ["new", "worse", "worse"]
 
 
@@ -404,17 +398,9 @@ def test_another_number_of_micro_batches_is_said_first() -> None:
 
 def exchange(busy: int, exposed: int, backend: str = "nccl") -> Communication:
     return Communication(
-        rank=0,
-        device=0,
-        kind="expert",
-        backend=backend,
-        count=4,
-        work_ns=busy,
-        busy_ns=busy,
-        exposed_ns=exposed,
-        blocking_ns=exposed,
+        rank=0, device=0, kind="expert", backend=backend, count=4, work_ns=busy, busy_ns=busy, exposed_ns=exposed, blocking_ns=exposed,
         overlap=1 - exposed / busy,
-    )
+    )  # fmt: skip
 
 
 @for_each("before, after, said", (13_000_000, 3_000_000, True), (3_000_000, 3_000_000, False), (None, 3_000_000, True))

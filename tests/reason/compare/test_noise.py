@@ -125,12 +125,9 @@ def test_how_many_runs_more_would_show_the_tolerance() -> None:
 
 @for_each(
     "steps, result",
-    ((100.1, 112.0, 128.0), "cannot_tell"),
-    ((112.0, 112.1, 128.0), "regression"),
-    ((100.1, 100.2, 112.0, 128.0), "cannot_tell"),
-    ((112.0, 128.0), "cannot_tell"),
-    ((112.0,), "regression"),
-)
+    ((100.1, 112.0, 128.0), "cannot_tell"), ((112.0, 112.1, 128.0), "regression"),
+    ((100.1, 100.2, 112.0, 128.0), "cannot_tell"), ((112.0, 128.0), "cannot_tell"), ((112.0,), "regression"),
+)  # fmt: skip
 def test_a_median_that_no_other_step_bears_is_not_known(steps: tuple[float, ...], result: str) -> None:
     """Two of three steps were held up: ten quiet runs do not tell how well the median of this one is known."""
     base = [[level, level + 0.1, level - 0.1] for level in (100, 100.5, 99.5, 101, 99, 100.2, 99.8, 100.1, 99.9, 100)]

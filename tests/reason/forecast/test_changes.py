@@ -401,13 +401,9 @@ def test_the_exchange_of_one_micro_batch_beside_compute_of_its_neighbour() -> No
     after = changed(before, [overlapped], "likely")
     found = times(after)
     assert {name: tuple(at - 40_000 for at in found[name]) for name in names[3:9]} == {
-        "b1before": (0, 10_000),
-        "b1exchange": (10_000, 30_000),
-        "b1after": (30_000, 40_000),
-        "f2before": (10_000, 20_000),
-        "f2exchange": (30_000, 50_000),
-        "f2after": (50_000, 60_000),
-    }
+        "b1before": (0, 10_000), "b1exchange": (10_000, 30_000), "b1after": (30_000, 40_000), "f2before": (10_000, 20_000),
+        "f2exchange": (30_000, 50_000), "f2after": (50_000, 60_000),
+    }  # fmt: skip
     assert max(end for _, end in found.values()) == 140_000
     # Once they take turns there is nothing more to win.
     assert changed(after, [overlapped], "likely") is after

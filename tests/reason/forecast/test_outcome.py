@@ -178,14 +178,8 @@ def test_the_plan_is_the_smallest_set_that_saves_most(rules: ForecastRules) -> N
 
 def planned(fix: str, instead_of: str | None = None, state: FixState = "applicable") -> PlanStep:
     told: dict[str, Any] = {
-        "finding": "f",
-        "title": fix,
-        "bound_ns": None,
-        "speedup_ceiling": None,
-        "changes": (),
-        "needs": (),
-        "published": (),
-    }
+        "finding": "f", "title": fix, "bound_ns": None, "speedup_ceiling": None, "changes": (), "needs": (), "published": (),
+    }  # fmt: skip
     return PlanStep(fix=fix, state=state, cost="", instead_of=instead_of, **told)
 
 
@@ -362,13 +356,9 @@ def test_what_a_forecast_may_err_by_raises_no_bound(rules: ForecastRules) -> Non
 def test_what_fewer_launches_win_at_most_is_what_they_take(bound: int, most: int, rules: ForecastRules) -> None:
     """Two kernels of 50 ms together become one of 25: no more than 50 ms can be won, and 15 % that the law leaves out."""
     merge = Change(
-        transformation="merge",
-        select="bucket IN ('expert_gemm', 'dispatch')",
-        by=(0.5, 0.5, 0.5),
-        basis="assumed",
-        why="why",
+        transformation="merge", select="bucket IN ('expert_gemm', 'dispatch')", by=(0.5, 0.5, 0.5), basis="assumed", why="why",
         source="source",
-    )
+    )  # fmt: skip
     asked = Question(id="merged", title="merged", changes=(merge,))
     steps = [structs.replace(planned("merged"), bound_ns=bound * MS)]
     ((found,), _) = foreseen(steps, lambda _: asked, Replays(graph(), rules), Free4All())  # type: ignore[arg-type]
