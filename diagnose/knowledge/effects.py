@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from diagnose.knowledge.conditions import Condition, ConditionError, Expression, Formula, check_types, compile_expression
 from diagnose.knowledge.data import Strict
-from diagnose.model.vocabulary import ATTENTION, DISPATCH, EXPERT_GEMM, OPTIMIZER, ROUTER, TRAITS
+from diagnose.model.vocabulary import ATTENTION, DISPATCH, EXPERT_GEMM, LOSS, OPTIMIZER, ROUTER, TRAITS
 
 Transformation = Literal["remove", "scale", "detach", "interleave", "delay", "merge", "graph", "resize"]
 Basis = Literal["measured", "inferred", "assumed"]  # what an ingredient rests on; a published figure of another job is assumed here
@@ -24,16 +24,16 @@ _NEEDED: Mapping[Transformation, tuple[str, ...]] = {
 }
 _TAKEN: Mapping[Transformation, tuple[str, ...]] = {  # fields that one of them has and the others have not
     "remove": ("with_host",),
-    "scale": ("by", "library"),
+    "scale": ("by", "library", "start_us"),
     "detach": ("since", "until", "spread", "parts", "beside", "pieces"),
     "interleave": (),
     "delay": ("until",),
     "merge": ("by", "into"),
     "graph": ("host_us", "launch_us", "gap_us"),
-    "resize": ("by", "to"),
+    "resize": ("by", "to", "start_us"),
 }
 RESIZED = ("micro_batch_size",)  # settings whose law `resize` knows; what others change is a matter of `scale`
-PARTS = (ATTENTION, ROUTER, DISPATCH, EXPERT_GEMM, OPTIMIZER)  # buckets that show where in a step an operation stands
+PARTS = (ATTENTION, ROUTER, DISPATCH, EXPERT_GEMM, LOSS, OPTIMIZER)  # buckets that show where in a step an operation stands
 Select = Annotated[str, Meta(extra={"kind": "condition", "over": "operations"})]  # a condition over the operations of a replay
 # The columns that a SELECT reads: of every host work, call and operation of the graph.
 SELECT_COLUMNS: Mapping[str, pl.DataType] = {
@@ -47,6 +47,7 @@ SELECT_COLUMNS: Mapping[str, pl.DataType] = {
     "operation": pl.String(),  # what the kernel does, such as gemm
     "backend": pl.String(),  # library of an exchange
     "copy": pl.String(),  # of a copy: h2d, d2h, d2d
+    "pinned": pl.Boolean(),  # of a copy: between page-locked memory and the GPU
     "cause": pl.String(),  # what the host was doing; null for operations
     "replayed": pl.Boolean(),  # launched by a CUDA graph
     **dict.fromkeys(TRAITS, pl.Boolean()),  # what a fact counts: cast for cast_busy_ns, and so on
@@ -78,6 +79,9 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
     resize: str | None = None
     by: tuple[float | Formula, float | Formula, float | Formula] | None = None
     library: str | None = None  # of `scale` of an exchange: takes it over; `by` only where its bytes and links are not known
+    start_us: float | None = (
+        None  # of `scale` and `resize`: what each operation takes however little it works, which stays: `by` is of the rest
+    )
     to: float | Formula | None = None  # of `resize`: how many times the setting
     host_us: tuple[float, float, float] | None = None  # of `graph`: what its launch takes,
     launch_us: float | None = None  # where that of a kernel takes so long; on a slower host so many times longer
@@ -130,6 +134,8 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
     def _wrong_values(self) -> Iterator[str]:
         if self.pieces is not None and not self.pieces[0] >= self.pieces[1] >= self.pieces[2] >= 1:
             yield "pieces: low, likely and high have to fall to 1 at least"
+        if self.start_us is not None and self.start_us <= 0:
+            yield "start_us: more than 0"
         yield from (f"{name}: at least 1" for name in ("parts", "into") if getattr(self, name) < 1)
         for name in ("by", "host_us", "gap_us"):
             numbers = [value for value in getattr(self, name) or () if isinstance(value, int | float)]

@@ -36,7 +36,7 @@ def effect_numbers() -> list[list[str]]:
         [key, str(place), name, " ".join(map(str, value if isinstance(value, tuple) else (value,)))]
         for key, fix in sorted(BOOK.fixes.items())
         for place, one in enumerate(fix.effect)
-        for name in ("by", "to", "host_us", "launch_us", "gap_us", "into", "parts", "pieces")
+        for name in ("by", "start_us", "to", "host_us", "launch_us", "gap_us", "into", "parts", "pieces")
         if (value := getattr(one, name)) is not None and value != 1
     ]
 
@@ -108,7 +108,7 @@ def test_an_effect_in_a_job() -> None:
     context = make_context(facts(expert_exchange_backend="nccl", nvlink_domain=8), there, BOOK)
     found = effect_of(BOOK.fixes["COM-02"], context)
     assert not isinstance(found, str)
-    assert found[0].by == (0.4, 0.7, 1.1)
+    assert found[0].by == (0.25, 0.7, 1.1)
     assert effect_of(BOOK.fixes["CMP-11"], context) == BOOK.fixes["CMP-11"].no_effect
 
 

@@ -86,7 +86,7 @@ def graph_of(trace: Trace, source: GraphSource, windows: pl.DataFrame, rules: Ho
     )
 
 
-_READ = ("op", "start", "end", "stream", "name_id", "correlation", "graph_node", "grid_x", "grid_y", "grid_z", "copy_kind",
+_READ = ("op", "start", "end", "stream", "name_id", "correlation", "graph_node", "grid_x", "grid_y", "grid_z", "copy_kind", "pinned",
          "call_start", "issued", "thread", "class_id", "bucket", "role", "phase")  # fmt: skip
 
 
@@ -160,6 +160,7 @@ def _columns_of(work: pl.DataFrame, source: GraphSource) -> _Columns:
         by_row(here["op"], here["lost"], work.height).alias("lost"),
         "class_id",
         pl.col("copy_kind").alias("copy"),
+        "pinned",
         replayed_nodes(work).alias("replayed"),
         by_row(named["op"], named["exchange"], work.height).alias("exchange"),
         *(pl.col("op").is_in(ops.implode()).alias(trait) for trait, ops in source.traits.items()),

@@ -46,6 +46,7 @@ class Change(Struct, frozen=True, kw_only=True, eq=False):  # two are the same w
     transformation: Transformation
     select: str
     by: tuple[float, float, float] | None = None
+    start_ns: float | None = None
     to: float | None = None
     host_ns: tuple[float, float, float] | None = None
     launch_ns: float | None = None
@@ -109,6 +110,7 @@ def _change(one: EffectSpec, numbers: Mapping[str, float]) -> Change:
         select=getattr(one, one.transformation),
         by=None if one.by is None else (low, likely, high),
         to=None if one.to is None else number(one.to),
+        start_ns=None if one.start_us is None else one.start_us * 1000,
         host_ns=_ns(one.host_us),
         launch_ns=None if one.launch_us is None else one.launch_us * 1000,
         gap_ns=_ns(one.gap_us),
@@ -124,8 +126,13 @@ _SAME_AT_ALL_ENDS = ("remove", "interleave")  # laws that have one outcome
 
 
 def changed(graph: Graph, changes: Sequence[Change], end: End) -> Graph:
-    """The graph after all changes, one after the other, at one end of their ranges. What a change finds nothing for it leaves."""
+    """The graph after all changes but `scale`, one after the other, at one end of their ranges. What a change finds nothing for it leaves.
+
+    What several questions scale is scaled at once (outcome.py).
+    """
     for change in changes:
+        if change.transformation == "scale":
+            continue
         key = (change, None if change.transformation in _SAME_AT_ALL_ENDS else end)
         graph = graph.once(key, partial(_LAWS[change.transformation], graph, change, end))
     return graph
@@ -199,11 +206,6 @@ def _without_cost(graph: Graph, gone: pl.Series) -> Graph:
     return dataclasses.replace(graph, nodes=nodes, edges=edges)
 
 
-def _scaled(graph: Graph, mask: pl.Series, by: float) -> Graph:
-    duration = pl.when(mask).then((pl.col("duration") * by).round().cast(pl.Int64)).otherwise("duration")
-    return dataclasses.replace(graph, nodes=graph.nodes.with_columns(duration.alias("duration")))
-
-
 # ---------------------------------------------------------------------------------------------------------------- the laws
 
 
@@ -220,11 +222,6 @@ def _remove(graph: Graph, change: Change, _: End) -> Graph:
     lost = gone | _unlaunched(graph, gone)
     copies_alone = not (gone & selected(graph, "copy IS NULL")).any()
     return _without_cost(graph, lost if copies_alone else lost | _unawaited(graph, gone))
-
-
-def _scale(graph: Graph, change: Change, end: End) -> Graph:
-    """Durations times a factor."""
-    return _scaled(graph, selected(graph, change.select), factor(change, end))
 
 
 def _merge(graph: Graph, change: Change, end: End) -> Graph:
@@ -334,7 +331,8 @@ def _node_gap(graph: Graph, change: Change, end: End) -> int:
 def _resize(graph: Graph, change: Change, end: End) -> Graph:
     """`to` micro-batches in one: the same work on the device, times `by` (fuller kernels), in 1/`to` of the launches.
 
-    Launches are not counted down one by one: host work, calls, launch latencies and gaps all take 1/`to`, in forward and backward.
+    Operations and launches are not counted down one by one: of what an operation takes however little it works 1/`to` is left, and host
+    work, calls, launch latencies and gaps all take 1/`to`, in forward and backward.
     """
     fewer = 1 / (change.to or 1.0)
     nodes = graph.nodes
@@ -350,9 +348,10 @@ def _resize(graph: Graph, change: Change, end: End) -> Graph:
         return (pl.col(name) * fewer).round().cast(pl.Int64)
 
     at = at_end(graph.edges, inside, "dst")
+    start = pl.min_horizontal("duration", pl.lit(change.start_ns or 0.0))
     scaled = (
         pl.when(inside & op)
-        .then((pl.col("duration") * factor(change, end)).round().cast(pl.Int64))
+        .then(((pl.col("duration") - start * (1 - fewer)) * factor(change, end)).round().cast(pl.Int64))
         .when(inside)
         .then(shrunk("duration"))
         .otherwise("duration")
@@ -401,9 +400,8 @@ def _delay(graph: Graph, change: Change, end: End) -> Graph:
     return graph if change.until is None or end == "high" else delayed(graph, mask, selected(graph, change.until) & ~mask)
 
 
-_LAWS: Mapping[Transformation, Callable[[Graph, Change, End], Graph]] = {
+_LAWS: Mapping[Transformation, Callable[[Graph, Change, End], Graph]] = {  # all but `scale`
     "remove": _remove,
-    "scale": _scale,
     "detach": _detach,
     "interleave": _interleave,
     "delay": _delay,

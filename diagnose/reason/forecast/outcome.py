@@ -209,7 +209,7 @@ def after(graph: Graph, questions: Sequence[Question], end: End) -> Graph:
     """
     found = _scaled(graph, questions, end)
     for question in questions:
-        found = changed(found, [one for one in question.changes if one.transformation != "scale"], end)
+        found = changed(found, question.changes, end)
     return found
 
 
@@ -220,7 +220,11 @@ def _scaled(graph: Graph, questions: Sequence[Question], end: End) -> Graph:
     graph takes memory, and few sets are asked for theirs.
     """
     scales = (
-        tuple((one.select, factor(one, end)) for one in question.changes if one.transformation == "scale" and one.by is not None)
+        tuple(
+            (one.select, factor(one, end), one.start_ns or 0.0)
+            for one in question.changes
+            if one.transformation == "scale" and one.by is not None
+        )
         for question in questions
     )
     of_questions = tuple(filter(None, scales))
@@ -231,13 +235,14 @@ def _scaled(graph: Graph, questions: Sequence[Question], end: End) -> Graph:
     return graph.once(("scaled", of_questions), lambda: _times_factors(graph, of_questions, end))
 
 
-def _times_factors(graph: Graph, of_questions: Sequence[Sequence[tuple[str, float]]], end: End) -> Graph:
-    """Durations times the factors of what is selected, by question."""
+def _times_factors(graph: Graph, of_questions: Sequence[Sequence[tuple[str, float, float]]], end: End) -> Graph:
+    """Durations times the factors of what is selected (SELECT, factor, ns of each operation that it leaves as they are), by question."""
     factors = []
     for scales in of_questions:
         own = pl.repeat(1.0, graph.nodes.height, dtype=pl.Float64, eager=True)
-        for select, by in scales:
-            own = own * pl.select(pl.when(selected(graph, select)).then(by).otherwise(1.0)).to_series()
+        for select, by, start in scales:
+            kept = (start / graph.nodes["duration"].clip(lower_bound=1)).clip(upper_bound=1.0)
+            own = own * pl.select(pl.when(selected(graph, select)).then(kept + (1 - kept) * by).otherwise(1.0)).to_series()
         factors.append(own)
     shorter, longer = ([own.clip(**limit) for own in factors] for limit in ({"upper_bound": 1.0}, {"lower_bound": 1.0}))
     most = reduce(mul, shorter) if end == "low" else pl.select(pl.min_horizontal(*shorter)).to_series()

@@ -5,6 +5,8 @@ from itertools import pairwise
 from typing import Any
 
 from diagnose.reason.forecast.changes import ENDS, Change, End, changed, launch_limit, touches
+from diagnose.reason.forecast.outcome import after as after_questions
+from diagnose.reason.forecast.questions import Question
 from diagnose.reason.forecast.select import selected
 from tests.builders.cases import for_each
 from tests.builders.facts import BOOK
@@ -85,16 +87,20 @@ def test_what_is_not_launched_is_not_waited_for(with_host: bool, start: int) -> 
     assert times(after)["sort"] == (start, start + 6)
 
 
-@for_each("end, length", ("low", 79), ("likely", 89), ("high", 109))
-def test_scaled_durations(end: Any, length: int) -> None:
-    # The product takes 50, 60 or 80 instead of 100: the step of 129 is shorter by 50, 40 or 20.
-    after = changed(small_graph(LAUNCHES, WAITS), [change("scale", "bucket = 'expert_gemm'", by=(0.5, 0.6, 0.8))], end)
-    assert step_length(after) == length
+def asked(*changes: Change) -> Question:
+    return Question(id="asked", title="asked", changes=changes)
+
+
+@for_each("start, low, likely, high", (None, 79, 89, 109), (20, 89, 97, 113), (200, 129, 129, 129))
+def test_scaled_durations(start: int | None, low: int, likely: int, high: int) -> None:
+    """The product takes 50, 60 or 80 instead of 100: the step of 129 is shorter by 50, 40 or 20; less of what it takes in any case."""
+    faster = asked(change("scale", "bucket = 'expert_gemm'", by=(0.5, 0.6, 0.8), start_ns=start))
+    assert [step_length(after_questions(small_graph(LAUNCHES, WAITS), [faster], end)) for end in ENDS] == [low, likely, high]
 
 
 def test_a_condition_on_the_host_scales_host_work() -> None:
     # Each of three stretches of Python takes 5 instead of 10: sort is launched at 30 and runs 32..38.
-    after = changed(small_graph(SHORT, WAITS), [change("scale", "cause = 'python'", by=(0.5, 0.5, 0.5))], "likely")
+    after = after_questions(small_graph(SHORT, WAITS), [asked(change("scale", "cause = 'python'", by=(0.5, 0.5, 0.5)))], "likely")
     assert times(after)["sort"] == (32, 38)
 
 
@@ -226,6 +232,9 @@ def test_two_micro_batches_in_one_halve_the_launches() -> None:
     # gemm 8..9; call2 at 12..14, top_k 15..19; call3 19..21, sort 22..28. Gaps of 1 between kernels become 0 (0.5 to even).
     after = changed(small_graph(SHORT, WAITS), [change("resize", "micro_batch_size", to=2, by=(1.0, 1.0, 1.0))], "likely")
     assert times(after)["sort"] == (22, 28)
+    # Of the 4 that each kernel takes however little it works 2 are left: two of 6 become one of 8.
+    after = changed(small_graph(SHORT, WAITS), [change("resize", "micro_batch_size", to=2, by=(1.0, 1.0, 1.0), start_ns=4)], "likely")
+    assert times(after)["sort"] == (22, 26)
 
 
 def test_what_no_select_meets_is_left_and_told() -> None:
