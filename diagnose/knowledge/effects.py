@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from diagnose.knowledge.conditions import Condition, ConditionError, Expression, Formula, check_types, compile_expression
 from diagnose.knowledge.data import Strict
-from diagnose.model.vocabulary import ATTENTION, DISPATCH, EXPERT_GEMM, LOSS, OPTIMIZER, ROUTER, TRAITS
+from diagnose.model.vocabulary import ATTENTION, DISPATCH, EXPERT_GEMM, OPTIMIZER, ROUTER, TRAITS
 
 Transformation = Literal["remove", "scale", "detach", "interleave", "delay", "merge", "graph", "resize"]
 Basis = Literal["measured", "inferred", "assumed"]  # what an ingredient rests on; a published figure of another job is assumed here
@@ -33,7 +33,7 @@ _TAKEN: Mapping[Transformation, tuple[str, ...]] = {  # fields that one of them 
     "resize": ("by", "to", "start_us"),
 }
 RESIZED = ("micro_batch_size",)  # settings whose law `resize` knows; what others change is a matter of `scale`
-PARTS = (ATTENTION, ROUTER, DISPATCH, EXPERT_GEMM, LOSS, OPTIMIZER)  # buckets that show where in a step an operation stands
+PARTS = (ATTENTION, ROUTER, DISPATCH, EXPERT_GEMM, OPTIMIZER)  # buckets that show where in a step an operation stands
 Select = Annotated[str, Meta(extra={"kind": "condition", "over": "operations"})]  # a condition over the operations of a replay
 # The columns that a SELECT reads: of every host work, call and operation of the graph.
 SELECT_COLUMNS: Mapping[str, pl.DataType] = {
@@ -56,6 +56,7 @@ SELECT_COLUMNS: Mapping[str, pl.DataType] = {
     "before": pl.String(),  # the same of the one after it
     "behind": pl.String(),  # bucket of the nearest earlier operation on any stream that is of PARTS and no packing of the exchange,
     "ahead": pl.String(),  # and of the nearest later one: what stands around a permutation
+    "head": pl.Boolean(),  # a product between the last norm and the loss, or back: of the head over the vocabulary
     "us": pl.Float64(),  # how long it took, in µs
 }
 

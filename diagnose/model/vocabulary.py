@@ -40,6 +40,7 @@ DISPATCH = "dispatch"
 ELEMENTWISE = "elementwise"
 EXPERT_GEMM = "expert_gemm"
 LOSS = "loss"
+NORM = "norm"
 OPTIMIZER = "optimizer"
 OTHER_BUCKET = "other"
 QUANTIZE = "quantize"
@@ -56,6 +57,7 @@ METHOD_BUCKETS = (
     ELEMENTWISE,
     EXPERT_GEMM,
     LOSS,
+    NORM,
     OPTIMIZER,
     OTHER_BUCKET,
     QUANTIZE,

@@ -280,7 +280,7 @@ ENTRY = '{title: t, colour: "#aabbcc", holds: a, elsewhere: b, told_by: c, traps
 
 
 def whole() -> dict[str, str]:
-    return dict.fromkeys((*METHOD_BUCKETS, "norm"), ENTRY)
+    return dict.fromkeys(METHOD_BUCKETS, ENTRY)
 
 
 def written(entries: dict[str, str]) -> bytes:

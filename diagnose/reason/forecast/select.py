@@ -8,6 +8,7 @@ import polars as pl
 
 from diagnose.knowledge.effects import PARTS, SELECT_COLUMNS, compile_select
 from diagnose.measure.replay.graph import Graph
+from diagnose.model.vocabulary import DENSE_GEMM, LOSS, NORM
 
 HOST_COLUMNS = ("node", "cause")  # a SELECT that reads neither speaks of device operations alone
 
@@ -37,10 +38,18 @@ def described(graph: Graph, wanted: Collection[str]) -> pl.DataFrame:
         around.backward_fill().shift(-1).alias("ahead"),
         part.forward_fill().shift(1).over("lane").alias("after"),
         part.backward_fill().shift(-1).over("lane").alias("before"),
+        _head().alias("head"),
         (pl.col("duration") / 1000).alias("us"),
     )
     kept = [pl.col(name).cast(kind) for name, kind in SELECT_COLUMNS.items() if name in wanted]
     return told.rename({"kind": "node"}).select(kept).collect()
+
+
+def _head() -> pl.Expr:
+    """Products with nothing of a layer, and no norm, between them and the loss on their stream."""
+    near = pl.when(pl.col("bucket").is_in((*PARTS, NORM, LOSS)) & (pl.col("kind") == "op")).then("bucket")
+    around = (near.backward_fill().shift(-1).over("lane"), near.forward_fill().shift(1).over("lane"))
+    return (pl.col("bucket") == DENSE_GEMM) & pl.any_horizontal((one == LOSS).fill_null(value=False) for one in around)
 
 
 _OF_CLASSES = frozenset({"operation", "backend"})
