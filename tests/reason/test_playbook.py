@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from diagnose.document.diagnosis import Fact, Fix
 from diagnose.job import Job
 from diagnose.knowledge.catalogue import ChangeSpec
@@ -167,7 +169,7 @@ def test_fewer_larger_micro_batches_fill_a_pipeline_less_and_smaller_ones_more()
         assert not any("'pipeline'" in one.select for one in alone if not isinstance(one, str))
 
 
-@pytest.mark.parametrize(("batch", "state"), [(2, "blocked"), (4, "applicable")])
+@for_each("batch, state", (2, "blocked"), (4, "applicable"))
 def test_where_micro_batches_hide_each_other_s_exchange_two_have_to_be_left(batch: int, state: str) -> None:
     batches = {"train.global_batch_size": 8 * batch, "train.micro_batch_size": 1}
     run = job({"model.num_moe_experts": 8, "comm_overlap.overlap_moe_expert_parallel_comm": True, **batches})
