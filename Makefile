@@ -42,7 +42,7 @@ demo:
 
 docs:
 	$(call environment,docs)
-	@"$(BIN)/python" -c 'from diagnose.cli import cli; from diagnose.commands.manual import manual; print(manual(cli), end="")' > docs/diagnose.1
+	@"$(BIN)/python" -c 'from diagnose.cli import cli; from pages.manual import manual; print(manual(cli), end="")' > docs/diagnose.1
 	@NO_MKDOCS_2_WARNING=true "$(BIN)/python" -m mkdocs build --strict --quiet
 	@printf 'The documentation lies at:\n%s\n' "$(CURDIR)/build/site/index.html"
 

@@ -19,10 +19,10 @@ sys.path.insert(0, str(ROOT))
 
 from diagnose.knowledge.load import load_rulebook  # noqa: E402 - of this tree, wherever mkdocs is installed
 from diagnose.knowledge.taxonomy import load_taxonomy  # noqa: E402
-from diagnose.render.knowledge import reference  # noqa: E402
 from diagnose.render.knowledge.entries import Catalogue  # noqa: E402
-from diagnose.render.knowledge.kinds import PAGES  # noqa: E402
 from fixtures import accuracy_report  # noqa: E402
+from pages import reference  # noqa: E402
+from pages.reference import PAGES  # noqa: E402
 
 ELSEWHERE = {  # path in the tree: page of the site
     "ARCHITECTURE.md": "architecture.md",

@@ -126,7 +126,7 @@ def test_dependencies_have_ranges() -> None:
 
 def test_no_module_is_too_long() -> None:
     long = {}
-    for folder in ("diagnose", "fixtures", "benchmarks", "trace_rules"):
+    for folder in ("diagnose", "fixtures", "pages", "benchmarks", "trace_rules"):
         for path in (ROOT / folder).rglob("*.py"):
             lines = len(path.read_text(encoding="utf-8").splitlines())
             if lines > LONGEST_MODULE:
@@ -138,7 +138,7 @@ def test_comments_are_no_longer_than_lines() -> None:
     """Those behind a statement too, which the linter leaves out; what is said to tools is no comment."""
     longest = PROJECT["tool"]["ruff"]["lint"]["pycodestyle"]["max-doc-length"]
     long = []
-    for path in (path for folder in ("diagnose", "fixtures", "benchmarks") for path in (ROOT / folder).rglob("*.py")):
+    for path in (path for folder in ("diagnose", "fixtures", "pages", "benchmarks") for path in (ROOT / folder).rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         tokens = tokenize.generate_tokens(io.StringIO(text).readline) if any(len(line) > longest for line in text.splitlines()) else ()
         comments = (token for token in tokens if token.type == tokenize.COMMENT and token.end[1] > longest)
@@ -160,7 +160,7 @@ def test_the_wheel_holds_the_rules(tmp_path: Path) -> None:
     assert rules | templates | recipe <= names
     assert any(name.endswith("LICENSE") for name in names)
     assert any(name.endswith(".data/data/share/man/man1/diagnose.1") for name in names)
-    assert not any(name.startswith(("tests", "fixtures", "benchmarks")) for name in names)
+    assert not any(name.startswith(("tests", "fixtures", "pages", "benchmarks")) for name in names)
 
 
 def test_pre_commit_fetches_nothing() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Mapping
 from importlib import import_module
 from typing import NamedTuple
 
@@ -52,29 +53,14 @@ VERBS: Mapping[str, HelpLine] = {
 }
 
 
-class Commands(MutableMapping[str, click.Command]):
-    """The commands of the verbs, each made when it is first asked for."""
+class Commands(UserDict[str, click.Command]):
+    """The commands of the verbs; the module of each is imported when it is asked for."""
 
     def __init__(self) -> None:
-        self._made: dict[str, click.Command] = {}
+        super().__init__()
+        self.data = dict(VERBS)  # type: ignore[arg-type] # what is read of it is a command
 
     def __getitem__(self, verb: str) -> click.Command:
-        if verb not in self._made:
-            listed = VERBS[verb]
-            self._made[verb] = getattr(import_module(f"diagnose.commands.{listed.module}"), listed.function)
-        return self._made[verb]
-
-    def __contains__(self, verb: object) -> bool:
-        return verb in VERBS
-
-    def __setitem__(self, verb: str, command: click.Command) -> None:
-        raise TypeError(f"{verb}: a verb is a row of VERBS")
-
-    def __delitem__(self, verb: str) -> None:
-        raise TypeError(f"{verb}: a verb is a row of VERBS")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(VERBS)
-
-    def __len__(self) -> int:
-        return len(VERBS)
+        listed = VERBS[verb]
+        command: click.Command = getattr(import_module(f"diagnose.commands.{listed.module}"), listed.function)
+        return command

@@ -25,11 +25,6 @@ class WrongDataError(Exception):
     """What a file says can't be, although its shape is right; raised inside `checked`."""
 
 
-def packaged(file: str) -> bytes:
-    """A file of `trace_rules/` as it comes with the program."""
-    return (files("trace_rules") / file).read_bytes()
-
-
 def contents(file: str, kind: type[T], own: bytes | None = None) -> T:
     """A file of `trace_rules/` in the shape of `kind`, as it comes with the program or in the text `own`; for use inside `checked`."""
     path = files("trace_rules") / file

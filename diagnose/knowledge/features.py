@@ -20,35 +20,13 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     patterns: tuple[str, ...]
 
 
-class _Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file; every name that the program asks for has to be there."""
-
-    narrow_gemm: Feature
-    fp4_gemm: Feature
-    wide_gemm: Feature
-    forward_product: Feature
-    backward_product: Feature
-    narrow_reduction: Feature
-    wide_reduction: Feature
-    fused_router: Feature
-    fused_permutation: Feature
-    row_padding: Feature
-    unfused_update: Feature
-    unfused_loss: Feature
-    fused_exchange: Feature
-    lost_events: Feature
-    out_of_memory: Feature
-    hierarchical_groups: Feature
-    context_groups: Feature
-    interleaved_schedule: Feature
-    fp32_product: Feature
-    cast: Feature
-    python: Feature
-    training: Feature
-    fsdp: Feature
-    megatron: Feature
-
-
+# The whole file; every name that the program asks for has to be there.
+_NAMES = (
+    "narrow_gemm", "fp4_gemm", "wide_gemm", "forward_product", "backward_product", "narrow_reduction", "wide_reduction", "fused_router",
+    "fused_permutation", "row_padding", "unfused_update", "unfused_loss", "fused_exchange", "lost_events", "out_of_memory",
+    "hierarchical_groups", "context_groups", "interleaved_schedule", "fp32_product", "cast", "python", "training", "fsdp", "megatron",
+)  # fmt: skip
+_Features = msgspec.defstruct("_Features", [(name, Feature) for name in _NAMES], frozen=True, kw_only=True, forbid_unknown_fields=True)
 Features: TypeAlias = Mapping[str, re.Pattern[str]]
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from diagnose.knowledge.catalogue import ChangeSpec, CheckSpec, FixSpec, Repair, RepairSpec
 from diagnose.knowledge.settings import JobSettings
+from diagnose.knowledge.templates import literal
 
 _ENVIRONMENT = "environment"
 
@@ -52,10 +53,3 @@ def _edits(wanted: Repair) -> Iterator[tuple[Literal["set", "add", "remove", "un
         for op, members in (("remove", wanted.remove), ("add", wanted.add)):
             for member in members:
                 yield op, member, None  # type: ignore[misc]
-
-
-def literal(value: bool | float | str | tuple[str, ...]) -> str:
-    """A value as job files write it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"[{', '.join(value)}]" if isinstance(value, tuple) else str(value)

@@ -44,12 +44,11 @@ def enumerated(items: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(items[:-1]), *items[-1:]) if part)
 
 
-def _text(value: Value) -> str:
+def literal(value: Value) -> str:
+    """A value as job files write it."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, tuple):
-        return "[" + ", ".join(value) + "]"
-    return str(value)
+    return f"[{', '.join(value)}]" if isinstance(value, tuple) else str(value)
 
 
 _FORMATS: Mapping[str, Callable[[float], str]] = {
@@ -76,7 +75,7 @@ def fill(template: str, values: Mapping[str, Value]) -> str:
         if value is None:
             return _ABSENT
         numeric = _FORMATS.get(match.group(2) or "text")
-        shown = numeric(float(value)) if numeric is not None and not isinstance(value, str | tuple) else _text(value)
+        shown = numeric(float(value)) if numeric is not None and not isinstance(value, str | tuple) else literal(value)
         return shown + (match.group(3) or "")
 
     return _SHOWN.sub(shown_value, _OPTIONAL.sub(segment, template))

@@ -23,9 +23,9 @@ from diagnose.job.model import PLAIN, SettingValue
 from diagnose.knowledge import conditions, templates
 from diagnose.knowledge.catalogue import ChangeSpec, CheckSpec, FixSpec, Requirement
 from diagnose.knowledge.platforms import PLATFORM_FACTS, platform_of
-from diagnose.knowledge.repairs import as_fix, literal
+from diagnose.knowledge.repairs import as_fix
 from diagnose.knowledge.rulebook import Rulebook
-from diagnose.knowledge.settings import JobFormat, SettingSpec, SettingType, version_number
+from diagnose.knowledge.settings import JobFormat, SettingType, version_number
 from diagnose.model.vocabulary import GROUP_OF, GROUPS
 from diagnose.reason.context import Context, make_context
 from diagnose.reason.findings import FixReader
@@ -183,7 +183,7 @@ def _stands(change: ChangeSpec, job: Job) -> bool:
         return held is None or held.source == "default"
     if change.op != "set" or change.value is not None or held is None or not isinstance(held.value, bool | int | float | str):
         return False
-    return literal(held.value) == change.to
+    return templates.literal(held.value) == change.to
 
 
 def _deciding(names: Sequence[str], context: Context) -> tuple[Deciding, ...]:
@@ -205,20 +205,16 @@ def _deciding(names: Sequence[str], context: Context) -> tuple[Deciding, ...]:
 def _lacking(key: str, spec: CheckSpec, context: Context) -> NotAssessed:
     """Which settings a check lacks, and where they are given."""
     missing = tuple(name.removeprefix("job_") for name in context.missing(context.rulebook.expression(spec.when or "")))
-    given = [name for name in missing if name in PLATFORM_FACTS or _is_read(context.rulebook.settings[name])]
+    settings = context.rulebook.settings  # without a key in some framework a setting follows from others
+    given = [name for name in missing if name in PLATFORM_FACTS or settings[name].keys or settings[name].env]
     return NotAssessed(id=key, title=spec.title, missing=missing, how="; ".join(_key_of(name, context) for name in given or missing))
-
-
-def _is_read(spec: SettingSpec) -> bool:
-    """Whether a job file can hold a setting under a key of some framework; others follow from those."""
-    return bool(spec.keys or spec.env)
 
 
 def _key_of(name: str, context: Context) -> str:
     """Where a missing value is given: the key of this job's framework, else of the first that a plain job file may hold."""
     if name in PLATFORM_FACTS:
         return "--platform, or platform in the job file"
-    spec: SettingSpec = context.rulebook.settings[name]
+    spec = context.rulebook.settings[name]
     formats = context.rulebook.job.formats
     known = formats[PLAIN].frameworks
     framework = known[0] if context.job is None else formats[context.job.format].framework

@@ -317,7 +317,11 @@ def _facts(
     rulebook = knowledge.rulebook
     key, platform = _platform(shown, rulebook)
     values["platform"] = key
-    values["gpu_maker"] = "amd" if values["hip_version"] is not None else maker_of(_text(values["gpu_name"]), rulebook.platforms)
+    values["gpu_maker"] = (
+        "amd"
+        if values["hip_version"] is not None
+        else maker_of(gpu if isinstance(gpu := values["gpu_name"], str) else None, rulebook.platforms)
+    )
     values["nvlink_domain"] = nvlink_domain(platform, ranks)
     if values["gpu_compute_major"] is None and platform:
         values["gpu_compute_major"] = platform.compute_major
@@ -336,10 +340,6 @@ def _facts(
         guessed |= {name for name in rulebook.facts if "blocking" in name}
     found = typed_facts(values, {name: spec.unit for name, spec in rulebook.facts.items()}, frozenset(guessed))
     return found | {name: structs.replace(found[name], status="config") for name in configured}
-
-
-def _text(value: FactValue) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _slowdown(shown: DeviceMeasure, unprofiled_step_ns: float | None) -> dict[str, FactValue]:

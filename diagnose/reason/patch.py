@@ -60,9 +60,10 @@ def plan(spec: FixSpec, context: Context, framework: str) -> Plan:
     left: list[LeftToYou] = []
     changes = taken_changes(spec, context)
     own = any(change.framework in context.frameworks for change in changes)
+    takes = () if context.job is None else context.job.table.formats[context.job.format].takes
     for change in changes:
         elsewhere = change.framework in context.rulebook.job.frameworks and change.framework != framework
-        beside = elsewhere and framework in context.frameworks and change.framework in context.frameworks and bool(_takes(context))
+        beside = elsewhere and framework in context.frameworks and change.framework in context.frameworks and bool(takes)
         if (elsewhere and not beside) or (own and change.framework == GENERAL):
             continue
         wanted = True if change.only is None else context.holds(change.only)
@@ -80,10 +81,6 @@ def plan(spec: FixSpec, context: Context, framework: str) -> Plan:
         else:
             left.append(LeftToYou(fix=spec.id, framework=change.framework, key=held.key, to=change.to, why=made))
     return Plan(edits=tuple(edits), left=tuple(left))
-
-
-def _takes(context: Context) -> tuple[str, ...]:
-    return () if context.job is None else context.job.table.formats[context.job.format].takes
 
 
 def _edit(change: ChangeSpec, context: Context) -> Edit | str:

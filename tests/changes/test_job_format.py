@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from diagnose.document.diagnosis import JobRead
-from diagnose.document.schema import json_schema
 from diagnose.job.formats import READERS
 from diagnose.knowledge.settings import load_job_settings
+from pages.schema import json_schema
 from tests.changes.conftest import ROOT, ProgramCopy
 
 FORMATS = Path("diagnose/job/formats")

@@ -13,8 +13,8 @@ from click.shell_completion import BashComplete, FishComplete, ZshComplete
 from click.testing import CliRunner
 
 from diagnose.cli import cli
-from diagnose.commands.manual import manual
 from diagnose.commands.options import PANELS, USUAL
+from pages.manual import manual
 from tests.builders.cases import for_each
 
 ROOT = Path(__file__).parents[2]

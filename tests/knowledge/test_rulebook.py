@@ -12,9 +12,9 @@ from diagnose.errors import RuleFileError
 from diagnose.knowledge import templates
 from diagnose.knowledge.comparison import load_comparison_rules
 from diagnose.knowledge.conditions import ConditionError, check_types, compile_expression, evaluate, row
-from diagnose.knowledge.data import packaged
 from diagnose.knowledge.load import load_knowledge, load_rulebook
 from diagnose.knowledge.platforms import platform_of
+from diagnose.knowledge.rule_files import packaged
 from diagnose.model.vocabulary import GROUPS
 from tests.builders import yaml_text
 from tests.builders.cases import for_each
@@ -477,21 +477,23 @@ def test_own_check_replaces_a_built_in_one(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_one_s_own_may_hold_a_table_of_its_own(tmp_path: Path) -> None:
-    (tmp_path / "features.yaml").write_text(packaged("features.yaml").decode().replace("nvjet", "ownjet"), encoding="utf-8")
+    (tmp_path / "features.yaml").write_text(packaged("features.yaml").data.decode().replace("nvjet", "ownjet"), encoding="utf-8")
     own = load_knowledge([tmp_path])
     assert own.features["narrow_gemm"].search("ownjet_qqtst_1")
     assert own.features["narrow_gemm"].search("nvjet_qqtst_1") is None
     assert own.rulebook.sha256 != load_rulebook().sha256
     (tmp_path / "platforms.yaml").write_text(
-        packaged("platforms.yaml").decode().replace("memory_gb: 141", "memory_gb: 142"), encoding="utf-8"
+        packaged("platforms.yaml").data.decode().replace("memory_gb: 141", "memory_gb: 142"), encoding="utf-8"
     )
-    (tmp_path / "buckets.yaml").write_text(packaged("buckets.yaml").decode().replace("title: router", "title: gate"), encoding="utf-8")
-    (tmp_path / "walls.yaml").write_text(packaged("walls.yaml").decode().replace("title: CPU overhead", "title: host"), encoding="utf-8")
+    (tmp_path / "buckets.yaml").write_text(packaged("buckets.yaml").data.decode().replace("title: router", "title: gate"), encoding="utf-8")
+    (tmp_path / "walls.yaml").write_text(
+        packaged("walls.yaml").data.decode().replace("title: CPU overhead", "title: host"), encoding="utf-8"
+    )
     own = load_knowledge([tmp_path])
     assert own.rulebook.platforms.platforms["h200"].memory_gb == 142
     assert (own.buckets["router"].title, own.rulebook.walls.walls["host_overhead"].title) == ("gate", "host")
     (tmp_path / "comparison.yaml").write_text(
-        packaged("comparison.yaml").decode().replace("tolerance: {value: 0.05", "tolerance: {value: 0.5"), encoding="utf-8"
+        packaged("comparison.yaml").data.decode().replace("tolerance: {value: 0.05", "tolerance: {value: 0.5"), encoding="utf-8"
     )
     assert load_comparison_rules([tmp_path]).limits.noise.tolerance.value == 0.5
     (tmp_path / "features.yaml").write_text("narrow_gemm: 1", encoding="utf-8")

@@ -13,8 +13,8 @@ import pytest
 
 from diagnose.document.diagnosis import Fact, Finding
 from diagnose.job import Job
-from diagnose.knowledge.data import packaged
 from diagnose.knowledge.load import load_rulebook
+from diagnose.knowledge.rule_files import packaged
 from diagnose.reason.findings import find
 from fixtures import scenario
 from tests.builders import yaml_text
@@ -59,7 +59,7 @@ def facts_of(name: str) -> Mapping[str, Fact]:
 
 def fresh(name: str) -> Mapping[str, Fact]:
     """The same, measured now."""
-    texts = [packaged(f"rules/{rule}.yaml").decode() for rule in (*PROOFS, "capture-image-free-data", "compute-ungrouped-experts")]
+    texts = [packaged(f"rules/{rule}.yaml").data.decode() for rule in (*PROOFS, "capture-image-free-data", "compute-ungrouped-experts")]
     read = {"steps_n", *(word for text in texts for word in re.findall(r"\w+", text))}
     return {fact: told for fact, told in document(name).facts.items() if fact in read}
 

@@ -5,16 +5,16 @@ from functools import cache
 from pathlib import Path
 
 from diagnose.cli import cli
-from diagnose.commands.manual import manual
 from diagnose.document.bisection import Bisection
 from diagnose.document.comparison import Comparison
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.document.forecast import Forecast
 from diagnose.document.history import History
-from diagnose.document.schema import json_schema
 from diagnose.knowledge.settings import load_job_settings
 from diagnose.knowledge.vocabulary import load_vocabulary
 from diagnose.render import Options, formats_for, kind_of, write
+from pages.manual import manual
+from pages.schema import json_schema
 from tests.builders import bisection as bisected
 from tests.builders.comparison import refused
 from tests.builders.comparison import rich as compared

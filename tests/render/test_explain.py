@@ -12,8 +12,9 @@ from diagnose.knowledge.load import load_rulebook
 from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.render import Options, write
 from diagnose.render.knowledge.entries import Catalogue, unfilled
-from diagnose.render.knowledge.kinds import KINDS, PAGES
+from diagnose.render.knowledge.kinds import KINDS
 from diagnose.render.reports.explanation import Explanation
+from pages.reference import PAGES
 from tests.builders.cases import for_each
 from tests.builders.diagnosis import rich
 

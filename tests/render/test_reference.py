@@ -4,16 +4,15 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
 from markdown_it import MarkdownIt  # comes with rich
 from markdown_it.token import Token
 
 from diagnose.knowledge.load import load_rulebook
 from diagnose.knowledge.taxonomy import load_taxonomy
-from diagnose.render.knowledge import reference
 from diagnose.render.knowledge.entries import Catalogue, Code, Entry, Kind, Ref, expression, items, paragraph, rows, verbatim
-from diagnose.render.knowledge.kinds import KINDS, PAGES
-from diagnose.render.knowledge.reference import code, links, page
+from diagnose.render.knowledge.kinds import KINDS
+from pages import reference
+from pages.reference import PAGES, code, links, page
 from tests.builders.cases import for_each
 
 ROOT = Path(__file__).parents[2]
@@ -150,23 +149,3 @@ def test_no_text_can_leave_its_place() -> None:
 def test_code_holds_backticks() -> None:
     assert code("a`b") == "`` a`b ``"
     assert code("") == "` `"
-
-
-# --- writing ----------------------------------------------------------------------------------------------------------
-
-
-def test_write_makes_the_same_pages_each_time_and_removes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "build" / "reference"
-    folder.mkdir(parents=True)
-    (folder / "gone.md").touch()
-    assert reference.main([str(folder)]) == 0
-    assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == made()
-    assert len(capsys.readouterr().out.splitlines()) == len(made()) + 1
-    assert reference.main([str(folder)]) == 0
-    assert capsys.readouterr().out == "The pages are up to date.\n"
-
-
-@for_each("arguments", [], ["--help"], ["a", "b"])
-def test_wrong_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert reference.main(arguments) == 2
-    assert "usage" in capsys.readouterr().err

@@ -53,7 +53,10 @@ def program_of(text: JobText) -> ForeignJob | None:
     """The framework that a script starts, or that a Python file imports; None where it is none of them."""
     if text.python is not None:
         names = tuple(_imported(text.python))
-        return next((one for one in text.table.foreign if any(_below(name, module) for name in names for module in one.modules)), None)
+        return next(
+            (one for one in text.table.foreign if any(f"{name}.".startswith(f"{module}.") for name in names for module in one.modules)),
+            None,
+        )
     if text.syntax != "shell":
         return None
     lines = [re.split(r"[\s\"'=;]+", line) for line in text.lines if not line.startswith("#") and not _NAMES.fullmatch(line)]
@@ -85,10 +88,6 @@ def started(text: JobText) -> ForeignJob | None:
         return None
     named = (one for one in text.table.foreign if one.programs and re.fullmatch(one.programs, program))
     return next((one for one in named if not one.modules or parts & set(one.modules)), None)
-
-
-def _below(name: str, module: str) -> bool:
-    return f"{name}.".startswith(f"{module}.")
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:

@@ -14,7 +14,6 @@ from diagnose.job.command_line import parsed_command
 from diagnose.job.formats import hydra_files, rl_programs
 from diagnose.job.formats.reader import Reader, interpolated, world_size
 from diagnose.job.model import Leaf, Parsed
-from diagnose.job.shell import Token
 from diagnose.job.text import JobText, is_override, is_override_line, override_word
 
 NAME = "rl"
@@ -105,7 +104,9 @@ def read(text: JobText, format_: str, translated: Callable[[Sequence[Leaf]], Ite
     """
     command = text.command
     if command is not None:
-        given = [token for token in command.arguments if is_override(token.text) or (of_program and _whole_key(token))]
+        # An override of a key that stands in no section would be anything of another program.
+        kinds = (is_override, is_override_line) if of_program else (is_override,)
+        given = [token for token in command.arguments if any(kind(token.text) for kind in kinds)]
         words = [token.text for token in command.arguments if "=" in token.text and not token.unresolved]
         base, said = hydra_files.followed(hydra_files.named(command), text, words)
         if not of_program and not any(map(_ours, base)) and not any(_KNOWN.match(token.text.lstrip("+~")) for token in given):
@@ -139,11 +140,6 @@ def read(text: JobText, format_: str, translated: Callable[[Sequence[Leaf]], Ite
 
 
 _MORE = ("the configuration that the overrides lie on decides what they leave out",)
-
-
-def _whole_key(token: Token) -> bool:
-    """Whether a word is an override of a key that stands in no section, which of another program would be anything."""
-    return "=" in token.text and is_override_line(token.text)
 
 
 def _ours(leaf: Leaf) -> bool:

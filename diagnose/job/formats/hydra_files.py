@@ -127,7 +127,8 @@ def _composed(text: JobText, layers: Layers, package: str, level: int) -> list[L
         below = None if entry.overrides else _defaults_entry(text, layers, entry, package, level)
         if below is not None:
             base = laid(base, below)
-    return laid(base, [_in_package(leaf, package) for leaf in own])
+    inside = f"{package}." if package else ""
+    return laid(base, [replace(leaf, key=f"{inside}{leaf.key}", shown=f"{inside}{leaf.shown}") for leaf in own])
 
 
 def _defaults_entry(text: JobText, layers: Layers, entry: _Entry, package: str, level: int) -> list[Leaf] | None:
@@ -166,10 +167,6 @@ def _entries(given: object) -> Iterator[_Entry]:
             if match is not None and isinstance(value, str):
                 overrides = str(key).startswith("override ")
                 yield _Entry(name=value, group=match["group"].strip(), package=match["package"], overrides=overrides)
-
-
-def _in_package(leaf: Leaf, package: str) -> Leaf:
-    return replace(leaf, key=f"{package}.{leaf.key}", shown=f"{package}.{leaf.shown}") if package else leaf
 
 
 def laid(base: Sequence[Leaf], over: Sequence[Leaf]) -> list[Leaf]:

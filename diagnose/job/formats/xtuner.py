@@ -119,16 +119,11 @@ def _of_class(text: JobText, name: str, level: int = 0) -> Iterator[Leaf]:
         if one.target.id == _TEXT and isinstance(one.value, ast.Call):  # of a model with an encoder the language model's sizes
             yield from _of_class(at, _name(one.value.func), level + 1)
         elif isinstance(one.value, ast.Call) and _name(one.value.func).endswith("Config"):
-            yield from (_at(leaf, place) for leaf in _of_call(one.value, {}, f"{key}."))
+            yield from (replace(leaf, line=None, place=place) for leaf in _of_call(one.value, {}, f"{key}."))
         elif isinstance(one.value, ast.Constant):
             yield Leaf(key=key, shown=key, value=one.value.value, known=True, place=place)
     for base in node.bases:
         yield from _of_class(at, _name(base), level + 1)
-
-
-def _at(leaf: Leaf, place: str) -> Leaf:
-    """The same value at a place in another file."""
-    return replace(leaf, line=None, place=place)
 
 
 def _defined(text: JobText, name: str, level: int = 0) -> tuple[JobText, ast.ClassDef] | None:

@@ -38,7 +38,7 @@ takes them back.
 **Collectives** of NCCL, of unknown process group: see `collectives`.
 
 **Optimizer**: copies right after its kernels (main parameters to model parameters), and generic kernels between two of them. **Loss**: see
-`loss`. **Vision tower**: see `tower`.
+`beside_the_loss`. **Vision tower**: see `tower`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ from __future__ import annotations
 import polars as pl
 
 from diagnose.knowledge.taxonomy import Taxonomy
-from diagnose.measure.buckets.attention import attention_in_steps
 from diagnose.measure.buckets.collectives import transfers
 from diagnose.measure.buckets.line import (
     BREAKS,
@@ -64,9 +63,8 @@ from diagnose.measure.buckets.line import (
     line_of,
     nothing,
 )
-from diagnose.measure.buckets.loss import beside_the_loss
 from diagnose.measure.buckets.tower import outside_ranges, tower_backward, vision_tower
-from diagnose.model.vocabulary import DISPATCH, EXPERT_GEMM, OPTIMIZER, ROUTER, CommKind
+from diagnose.model.vocabulary import ATTENTION, DISPATCH, EXPERT_GEMM, LOSS, OPTIMIZER, ROUTER, CommKind
 
 MAX_ROUTER_RUN = 120  # kernels; an unfused router has 15 to 70
 GATE_PRODUCTS = 2  # in backward: for the input and for the weight
@@ -496,3 +494,56 @@ def _tails(line: Line) -> pl.DataFrame:
         pl.col("tail") & (pl.col("before") != "") & (pl.col("before") != pl.col("bucket"))
     )
     return decisions(line, tails, pl.col("before"), "tail_of_the_product_before", sign=Sign.NONE)
+
+
+# --- what is computed in steps, and a loss that is not fused -----------------------------------------------------------
+
+MOST_BESIDE_SOFTMAX = 16  # kernels between the two products: scale, mask, casts, dropout
+
+
+def attention_in_steps(line: Line) -> pl.DataFrame:
+    """A softmax between two products of its stream, with these and what lies between; in backward two products on either side."""
+    if not line.facts["weighs"].any():
+        return nothing()
+    known = line.known(line.rows, "weighs", "pointwise", "copies", "goes_back").filter(~pl.col("copies"))
+    open_ = pl.col("choice") == 0
+    product = is_sign("sign", Sign.PRODUCT) & open_
+    edge = ~(pl.col("pointwise") & open_) | pl.col("first")
+    cut = known.with_columns(product.alias("product"), edge.cum_sum().alias("run"))
+    runs = cut.group_by("run", maintain_order=True).agg(
+        pl.col("lane", "product").first(), pl.col("goes_back").any(), (pl.col("weighs") & open_).any().alias("weighs"), pl.len().alias("n")
+    )
+    single = pl.col("product") & (pl.col("n") == 1)
+    follows, next_one = (pl.col("product").shift(-at).over("lane").fill_null(value=False) for at in (1, 2))
+    middle = runs.with_columns(
+        (pl.col("product") & pl.col("weighs") & follows & (pl.col("n") <= MOST_BESIDE_SOFTMAX)).alias("here"),
+        (pl.col("goes_back") & single.shift(1).over("lane").fill_null(value=False)).alias("before"),
+        (pl.col("goes_back") & single.shift(-1).over("lane").fill_null(value=False) & next_one).alias("behind"),
+    ).filter("here")
+    whole = middle["run"]
+    heads = pl.concat([whole + 1, middle.filter("before")["run"] - 1, middle.filter("behind")["run"] + 2])
+    head = pl.col("run") != pl.col("run").shift(1).fill_null(0)
+    found = cut.filter(pl.col("run").is_in(whole.implode()) | (head & pl.col("run").is_in(heads.implode())))
+    return decisions(line, found, ATTENTION, "softmax_between_products", sign=Sign.ATTENTION)
+
+
+_LOSS_PRODUCTS = (Sign.PRODUCT, Sign.LINEAR, Sign.DENSE)
+
+
+def beside_the_loss(line: Line) -> pl.DataFrame:
+    """Generic kernels between two products of a stream between which a loss is known and nothing of another part of the model runs.
+
+    Logits are cast, made contiguous, scaled and masked there, and so are their gradients: nothing else lies between the head's product and
+    its backward. A forward pass alone has no second product, so that its kernels stay what they are.
+    """
+    loses = (line.facts["bucket"] == LOSS).rename("loses")
+    if not loses.any() or not (line.facts["part"] & line.facts["generic"]).any():
+        return nothing()
+    known = line.known(line.rows, "part", "generic", "copies").with_columns(loses.gather(line.rows["case"]))
+    quiet = pl.col("loses") | is_sign("sign", Sign.NONE)
+    product = is_sign("sign", *_LOSS_PRODUCTS).alias("product")
+    cut = known.with_columns(product, (pl.col("first") | ~quiet).cum_sum().alias("run"))
+    runs = cut.group_by("run", maintain_order=True).agg(pl.col("lane", "product").first(), pl.col("loses").any())
+    within = runs.filter("product", "loses", pl.col("product").shift(-1).over("lane").fill_null(value=False))
+    mine = pl.col("part") & pl.col("generic") & ~pl.col("copies") & is_sign("sign", Sign.NONE) & (pl.col("choice") == 0)
+    return decisions(line, cut.filter(mine & pl.col("run").is_in(within["run"].implode())), LOSS, "beside_the_loss", sign=Sign.OTHER)

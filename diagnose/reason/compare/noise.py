@@ -256,7 +256,9 @@ def _within_two(first: Sequence[float], second: Sequence[float], limits: NoiseLi
         pairs = (median_error(len(first)) * by_pairs) ** 2
         if pairs < of_two / 6:  # what the steps have in common is most of their spread
             of_two, freedom = pairs, known
-    groups = [(_gap(found), len(found[1]) / len(run)) for run in (first, second) if (found := two_groups(run)) is not None]
+    groups = [
+        (median(found[1]) - median(found[0]), len(found[1]) / len(run)) for run in (first, second) if (found := two_groups(run)) is not None
+    ]
     if groups:  # a median may lie in either group, the more seldom the more steps its run has
         gap, upper = max(groups)
         flips = [majority(len(run), upper) for run in (first, second)]
@@ -265,10 +267,6 @@ def _within_two(first: Sequence[float], second: Sequence[float], limits: NoiseLi
     if min(len(first), len(second)) == 1 and spread <= limits.single_step.value:
         freedom = _KNOWN  # what is assumed is taken for known
     return _Within(spread=spread if known_steps else None, squared=sum(squared) / 2, of_two=of_two, freedom=freedom)
-
-
-def _gap(groups: tuple[Sequence[float], Sequence[float]]) -> float:
-    return median(groups[1]) - median(groups[0])
 
 
 def _squared_error(spread: float, size: int, limits: NoiseLimits) -> float:

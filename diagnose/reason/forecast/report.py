@@ -46,8 +46,9 @@ def with_forecasts(
     def asked(key: str) -> Question:
         return fix_question(key, context, document.findings)
 
-    tie, stay = _tie(document.verdict, context), _staying(document)
-    plan, whole = foreseen(document.plan, asked, replays, Compatible(context), tie_ns=tie, stay=stay)
+    # Fixes that change what is computed take no place of the first of a plan, unless that answers a cause.
+    stay = of_numerics(document.findings) if document.verdict.cause is None else None
+    plan, whole = foreseen(document.plan, asked, replays, Compatible(context), tie_ns=_tie(document.verdict, context), stay=stay)
     alone = {fix.id: found for fix in _to_replay(document.findings) if (found := _alone(asked(fix.id), replays)) is not None}
     return replace(
         document,
@@ -66,11 +67,6 @@ def _tie(verdict: Verdict, context: Context) -> int:
     rules = context.rulebook.walls
     open_ = verdict.cause is None and (verdict.tie or verdict.target_wall == rules.fallback)
     return round(rules.tie_share * (context.numbers(["step_ns"])[0] or 0)) if open_ else 0
-
-
-def _staying(document: Diagnosis) -> frozenset[str] | None:
-    """The fixes that take no place of the first of a plan, since they change what is computed; None where the first answers a cause."""
-    return of_numerics(document.findings) if document.verdict.cause is None else None
 
 
 def _to_replay(findings: Sequence[Finding]) -> tuple[Fix, ...]:

@@ -1,8 +1,6 @@
-"""The kinds of entries and the pages that hold them; adding a kind is one line in `KINDS` (and one in `PAGES`)."""
+"""The kinds of entries; adding a kind is one entry in `KINDS` (and a line in `pages.reference.PAGES`)."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 from diagnose.model.ledger import CODES
 from diagnose.render.knowledge import kernels, numbers, rules
@@ -138,15 +136,3 @@ KINDS: tuple[Kind, ...] = (
         run=numbers.code_in_run,
     ),
 )
-PAGES: Mapping[str, str] = {
-    "rules.md": "Rules",
-    "fixes.md": "Fixes",
-    "checks.md": "Checks of job files",
-    "walls.md": "Walls",
-    "words.md": "Words of the field",
-    "buckets.md": "Buckets",
-    "facts.md": "Facts",
-    "job-settings.md": "Job settings",
-    "platforms.md": "Platforms",
-    "ledger.md": "Ledger codes",
-}

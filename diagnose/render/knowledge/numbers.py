@@ -5,6 +5,7 @@ from __future__ import annotations
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.platforms import Platform
 from diagnose.knowledge.settings import JobSettings, SettingSpec
+from diagnose.knowledge.templates import literal
 from diagnose.model.ledger import CODES
 from diagnose.render import units, words
 from diagnose.render.knowledge.entries import Catalogue, Code, Entry, Line, Part, Span, expression, items, paragraph, rows, users
@@ -87,17 +88,11 @@ def _default(spec: SettingSpec, table: JobSettings) -> tuple[Span, ...]:
     silent = ", ".join(table.formats[name].in_files or table.formats[name].title for name in spec.no_default_in)
     if spec.default is None:
         return ("none: left out it is derived" if spec.derive else "none: left out it is unknown",)
-    return (Code(_shown(spec.default)), f"; in a file of {silent} leaving it out tells nothing" if silent else "")
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"[{', '.join(str(one) for one in value)}]" if isinstance(value, tuple) else str(value)
+    return (Code(literal(spec.default)), f"; in a file of {silent} leaving it out tells nothing" if silent else "")
 
 
 def _pairs(found: dict[str, str] | dict[str, int | float | bool | str]) -> str:
-    return ", ".join(f"{name} = {_shown(value)}" for name, value in found.items())
+    return ", ".join(f"{name} = {literal(value)}" for name, value in found.items())
 
 
 def setting_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part]:
@@ -107,7 +102,7 @@ def setting_in_run(_know: Catalogue, key: str, document: Diagnosis) -> list[Part
     found = next((one for one in document.job.settings if one.name == key), None)
     if found is None:
         return paragraph("in this run", "not in the job file")
-    return paragraph("in this run", f"{_shown(found.value)}, from {found.key}")
+    return paragraph("in this run", f"{literal(found.value)}, from {found.key}")
 
 
 # --- platforms --------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from diagnose.render import report as r
 from diagnose.render.figures import step
 from diagnose.render.issues import SEVERITY, Issue, IssueList, State
 from diagnose.render.report import EVERYTHING, FINDINGS, LIMITED, PAGE, Block, Label, Section, Text
-from diagnose.render.reports.diagnosis import advice, answer, appendix, composition, layer, story, tables, vision
+from diagnose.render.reports.diagnosis import advice, answer, appendix, composition, story, tables
 from diagnose.render.reports.ranks import report as ranks
 from diagnose.render.words import SEVERITY_RANK
 
@@ -68,7 +68,7 @@ def _sections(document: Diagnosis) -> tuple[Section, ...]:
 
 
 def _blocks(document: Diagnosis, typed: TypedFiles | None) -> Iterator[Block]:
-    layers = layer.table(document)
+    layers = tables.moe_layer(document)
     yield Block(content=answer.masthead(document), name="run", worth=101)
     yield Block(content=answer.verdict(document), name="verdict", worth=100, most=LIMITED)
     yield Block(content=_verdict(document), name="verdict", worth=100, least=PAGE)
@@ -100,7 +100,7 @@ def _details(document: Diagnosis) -> Iterator[Block]:
     for index, finding in enumerate(document.findings):
         yield Block(content=_finding(finding, document, told, opened=index == 0), section="findings", worth=93, name="findings")
         told = {**dict.fromkeys(finding.fixes, finding), **told}
-    tower = vision.table(document)
+    tower = tables.inside_vision(document)
     if tower.rows:
         yield Block(content=tower, section="numbers", worth=69, name="vision encoder")
     yield Block(content=tables.unclassified(document), section="numbers", worth=57, aside=True)

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import PurePosixPath, PureWindowsPath
 
-from diagnose.document.device import BucketTime, Communication, DeviceBudget, StepBudget, of_device, on_device
+from diagnose.document.device import BucketTime, Communication, DeviceBudget, LayerPass, StepBudget, VisionPass, of_device, on_device
 from diagnose.document.diagnosis import Diagnosis, WallBound
 from diagnose.document.ranks import Ranks
 from diagnose.model.statistics import integer_median
+from diagnose.model.vocabulary import DISPATCH, EXPERT_GEMM, MOE_PARTS, ROUTER, VISION_ENCODER
 from diagnose.reason.context import window_of
 from diagnose.render import units, words
 from diagnose.render.report import Row, Table, rows_of
@@ -374,6 +375,88 @@ def host(document: Diagnosis, rank: int, device: int) -> Table:
         ),
         empty="no CPU activity was recorded in launch-bound time",
     )
+
+
+# --- inside a mixture-of-experts layer, and inside the vision encoder ---------------------------------------------------
+
+_PERMUTE, _UNPERMUTE = "#e8c07d", "#c9a66b"  # packing is no bucket of its own
+PART_COLOUR = dict(
+    zip(
+        MOE_PARTS,
+        (words.bucket_colour(ROUTER), _PERMUTE, words.bucket_colour(DISPATCH), words.bucket_colour(EXPERT_GEMM), "#a63603", _UNPERMUTE),
+        strict=True,
+    )
+)
+BOTH_WAYS = "forward and backward"  # where nothing tells them apart
+
+
+def moe_layer(document: Diagnosis) -> Table:
+    """The passes one below the other, each with its parts; empty where no experts ran."""
+    passes = () if document.moe_layer is None else document.moe_layer.passes
+    longest = max((part.busy_ns for one in passes for part in one.parts), default=0)
+    rows = [row for one in passes for row in _pass_rows(one, longest)]
+    inferred = any(one.status == "inferred" for one in passes)
+    doubt = " Passes overlap or are not told apart everywhere: taken by their order, which is inferred." if inferred else ""
+    return Table(
+        "moe-layer",
+        "One MoE layer",
+        tuple(rows),
+        note=f"Mean over layers and micro-batches; the spread is over them. Exposed: nothing else ran on the GPU. Backward runs the other way.{doubt}",
+        empty="no experts ran",
+        whole=True,
+    )
+
+
+def _pass_rows(one: LayerPass, longest: int) -> Iterator[Row]:
+    """The pass as a whole, then its parts in the order in which they run."""
+    name = BOTH_WAYS if one.phase is None else one.phase
+    exposed = sum(part.exposed_ns for part in one.parts)
+    whole = (f"{name}, {units.plural(one.passes, 'pass', 'passes')} per step", units.ms(one.span_ns), units.ms(exposed))
+    yield Row(_part_texts(*whole, _between(one.span_min_ns, one.span_max_ns)), strong=True)
+    for part in one.parts:
+        texts = _part_texts(part.part, units.ms(part.busy_ns), units.ms(part.exposed_ns), _between(part.busy_min_ns, part.busy_max_ns))
+        yield Row(texts, indent=1, bar=part.busy_ns / longest if longest else None, colour=PART_COLOUR[part.part])
+
+
+def _part_texts(name: str, busy: str, exposed: str, spread: str) -> dict[str, str]:
+    return {"part": name, "#busy, ms": busy, "#exposed, ms": exposed, "#spread": spread}
+
+
+def _between(low: int, high: int) -> str:
+    return f"{units.ms(low)} to {units.ms(high)}"
+
+
+UNKNOWN_PHASE = "phase not known"
+
+
+def inside_vision(document: Diagnosis) -> Table:
+    """The phases one below the other, each with its kinds of operation; empty where no vision encoder ran."""
+    found = document.vision
+    passes = () if found is None else found.passes
+    longest = max((part.busy_ns for one in passes for part in one.parts), default=0)
+    where = "" if found is None else f" · {device_label(found.rank, found.device)}"
+    return Table(
+        "inside-vision",
+        f"Inside the vision encoder{where}",
+        tuple(row for one in passes for row in _vision_rows(one, longest)),
+        note=f"{mean_per(document).capitalize()}; operations by what their kernels' names stand for. Alone: nothing else ran on the GPU. Idle: the GPU did nothing between two operations of the encoder.",
+        empty="no vision encoder ran",
+        whole=True,
+    )
+
+
+def _vision_rows(one: VisionPass, longest: int) -> Iterator[Row]:
+    """The phase as a whole, then its kinds of operation, longest first."""
+    whole = _vision_texts(one.phase or UNKNOWN_PHASE, one.busy_ns, one.kernels, units.ms(one.alone_ns), units.ms(one.idle_ns))
+    yield Row(whole, strong=True)
+    for part in one.parts:
+        bar = part.busy_ns / longest if longest else None
+        texts = _vision_texts(part.operation.replace("_", " "), part.busy_ns, part.kernels, "", "")
+        yield Row(texts, indent=1, bar=bar, colour=words.bucket_colour(VISION_ENCODER))
+
+
+def _vision_texts(name: str, busy_ns: int, kernels: float, alone: str, idle: str) -> dict[str, str]:
+    return {"operations": name, "#busy, ms": units.ms(busy_ns), "#kernels": units.count(kernels), "#alone, ms": alone, "#idle, ms": idle}
 
 
 # --- a file of one's own buckets, made from the kernels that no rule knows --------------------------------------------

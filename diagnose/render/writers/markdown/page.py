@@ -81,7 +81,8 @@ def _arranged(report: r.Report) -> Iterator[tuple[str, str]]:
     for _, block, shown in sorted(ranked, key=lambda part: -part[0]):
         section = sections.get(block.section)
         title = block.name or (block.content.title if isinstance(block.content, r.Table) else "")
-        if section is not None and section.headed and section.id not in headed and not _folds(block):
+        folds = block.aside and isinstance(block.content, r.Table | r.Listing)  # under a title of its own
+        if section is not None and section.headed and section.id not in headed and not folds:
             headed.add(section.id)
             yield title, f"### {text(section.title)}" + ("" if section.count is None else f" ({section.count})")
         if shown:
@@ -114,11 +115,6 @@ def _behind(blocks: Sequence[r.Block]) -> Iterator[tuple[str, str]]:
 
 def _details(title: str, content: str) -> str:
     return f"<details><summary>{text(title)}</summary>\n\n{content}\n\n</details>"
-
-
-def _folds(block: r.Block) -> bool:
-    """Whether the part is folded under a title of its own."""
-    return block.aside and isinstance(block.content, r.Table | r.Listing)
 
 
 def _content(block: r.Block, section: r.Section | None) -> str:

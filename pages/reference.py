@@ -1,23 +1,28 @@
-"""The reference pages, made from the data as Markdown; `python -m diagnose.render.knowledge.reference FOLDER` writes them.
-
-`make docs` builds them into the site.
-"""
+"""The reference pages, made from the data as Markdown; `make docs` builds them into the site."""
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from msgspec import Struct
 
-from diagnose.knowledge.load import load_rulebook
-from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.render.knowledge.entries import Catalogue, Code, Entry, Kind, Line, Part, Span
-from diagnose.render.knowledge.kinds import KINDS, PAGES
+from diagnose.render.knowledge.kinds import KINDS
 from diagnose.render.report import Label, Lines, Listing, Pairs
 
+PAGES: Mapping[str, str] = {
+    "rules.md": "Rules",
+    "fixes.md": "Fixes",
+    "checks.md": "Checks of job files",
+    "walls.md": "Walls",
+    "words.md": "Words of the field",
+    "buckets.md": "Buckets",
+    "facts.md": "Facts",
+    "job-settings.md": "Job settings",
+    "platforms.md": "Platforms",
+    "ledger.md": "Ledger codes",
+}
 _MADE = "<!-- Made from the data by `make docs`; do not edit. -->"
 # An address, a paper, or a word that may be an identifier, a key or a path.
 _TOKEN = re.compile(
@@ -197,30 +202,3 @@ def _index(know: Catalogue) -> str:
         held = ", ".join(f"{len(kind.ids(know))} {kind.plural}" for kind in KINDS if kind.page == name)
         lines.append(f"| [{title}]({name}) | {held} |")
     return "\n".join(lines) + "\n"
-
-
-def write(folder: Path, know: Catalogue) -> list[Path]:
-    """Write the pages into `folder`, and remove pages that are no longer made. Gives what changed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    made = {folder / name: content for name, content in pages(know).items()}
-    changed = [path for path, content in made.items() if not path.is_file() or path.read_text(encoding="utf-8") != content]
-    for path in changed:
-        path.write_text(made[path], encoding="utf-8")
-    stale = sorted(path for path in folder.glob("*.md") if path not in made)
-    for path in stale:
-        path.unlink()
-    return [*changed, *stale]
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Command line: one folder."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        sys.stderr.write("usage: python -m diagnose.render.knowledge.reference FOLDER\n")
-        return 2
-    know = Catalogue(book=load_rulebook(), taxonomy=load_taxonomy())
-    sys.stdout.write("".join(f"{path}\n" for path in write(Path(arguments[0]), know)) or "The pages are up to date.\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
