@@ -24,7 +24,7 @@ from diagnose.job.derived import derived_from
 from diagnose.job.formats import READERS, accelerate, deepspeed, hugging_face
 from diagnose.job.formats.foreign import gathered, program_of, refusal, refuse_foreign, started
 from diagnose.job.formats.overrides import NAME as OVERRIDES
-from diagnose.job.formats.reader import Key
+from diagnose.job.formats.reader import Key, interpolated
 from diagnose.job.layout import layers_of, stages_of
 from diagnose.job.model import (
     EFFECT,
@@ -147,7 +147,7 @@ _Table = Mapping[str, tuple[_Alias, ...]]
 
 def settle(parsed: Parsed, table: JobSettings, source: str) -> Job:
     """The job that a file's values make. Raises JobFileError."""
-    leaves, aliases = _interpolated(_applied(parsed.leaves, parsed.format, table)), _aliases(parsed.format, table)
+    leaves, aliases = _put_in(_applied(parsed.leaves, parsed.format, table)), _aliases(parsed.format, table)
     notes: list[str] = []
     found, unknown, unresolved = _match(leaves, aliases, table, source, notes)
     settings = _settled(found, parsed, unresolved, table, source)
@@ -231,21 +231,14 @@ def _set_in_vain(parsed: Parsed, table: JobSettings, *, told: Collection[str]) -
     return said
 
 
-_INTERPOLATION = re.compile(r"\$\{([\w.]+)\}")
-
-
-def _interpolated(leaves: Sequence[Leaf]) -> list[Leaf]:
-    """OmegaConf's `${key}` is what that key of the file says; of any other `${...}` only the process knows what it stands for."""
-    said = {leaf.shown: leaf.value for leaf in leaves}
-    found = []
-    for leaf in leaves:
-        value = leaf.value
-        if isinstance(value, str) and "${" in value and not _unresolved(value):
-            match = _INTERPOLATION.fullmatch(value.strip())
-            value = said.get(match[1], value) if match else value
-            value = f"{UNRESOLVED} = {leaf.value}" if isinstance(value, str) and "${" in value else value
-        found.append(leaf if value is leaf.value else replace(leaf, value=value))
-    return found
+def _put_in(leaves: Sequence[Leaf]) -> list[Leaf]:
+    """The values with OmegaConf's interpolations put in; of a `${...}` that stays only the process knows what it stands for."""
+    return [
+        replace(leaf, value=f"{UNRESOLVED} = {leaf.value}")
+        if isinstance(leaf.value, str) and "${" in leaf.value and not _unresolved(leaf.value)
+        else leaf
+        for leaf in interpolated(leaves)
+    ]
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

@@ -54,33 +54,23 @@ class Concurrency(Struct, frozen=True, kw_only=True):
         """Mask of all classes that `accept` takes."""
         return sum(one.mask for one in self.classes if accept(one))
 
-    def busy(self, mask: int, windows: pl.DataFrame | None = None) -> pl.Series:
-        """Time with at least one class of `mask` running, per window of `windows` (its index order), or in all (one value)."""
-        return self._sum(_any_of(mask), windows)
-
-    def alone(self, mask: int, windows: pl.DataFrame | None = None) -> pl.Series:
-        """Time with a class of `mask` running and nothing else."""
-        return self._sum(_none_but(mask), windows)
+    def in_all(self, condition: pl.Expr) -> int:
+        """Time (ns) of the sets of classes for which the condition holds, in the whole capture."""
+        return int(self.frame.filter(condition)["ns"].sum())
 
     def times(self, mask: int, windows: pl.DataFrame, alone: str, **labels: str) -> pl.DataFrame:
         """One row per window: index, the labels, busy_ns, and by the name `alone` the time with nothing else."""
         told = [pl.lit(text).alias(name) for name, text in labels.items()]
         return self.sums(windows, {"busy_ns": _any_of(mask), alone: _none_but(mask)}).select("index", *told, "busy_ns", alone)
 
-    def together(self, first: int, second: int, windows: pl.DataFrame | None = None) -> pl.Series:
-        """Time with a class of `first` and a class of `second` running at once."""
-        return self._sum(_any_of(first) & _any_of(second), windows)
+    def together(self, first: int, second: int, windows: pl.DataFrame) -> pl.Series:
+        """Time with a class of `first` and a class of `second` running at once, per window."""
+        return self.sums(windows, {"ns": _any_of(first) & _any_of(second)})["ns"]
 
     def sums(self, windows: pl.DataFrame, conditions: Mapping[str, pl.Expr]) -> pl.DataFrame:
         """One row per window: index, and by their names the time (ns) of the sets of classes for which the conditions hold."""
         summed = (pl.col("ns").filter(condition).sum().alias(name) for name, condition in conditions.items())
         return per_window(windows, self.frame.group_by(pl.col("window").alias("index")).agg(*summed)).fill_null(0)
-
-    def _sum(self, condition: pl.Expr, windows: pl.DataFrame | None) -> pl.Series:
-        """Time (ns) of the sets of classes for which the condition holds, per window, or in all (one value)."""
-        if windows is None:
-            return pl.Series("ns", [int(self.frame.filter(condition)["ns"].sum())], dtype=pl.Int64)
-        return self.sums(windows, {"ns": condition})["ns"]
 
 
 def _any_of(mask: int) -> pl.Expr:
@@ -196,13 +186,14 @@ def step_times(ran: Concurrency, windows: pl.DataFrame) -> pl.DataFrame:
 def totals(work: pl.DataFrame, ran: Concurrency, origin_ns: int) -> dict[str, int]:
     """Figures of one device's whole capture, by the fields of the document's `Totals`. `origin_ns`: the file's clock at the trace's 0."""
     kernels = work.select(pl.col("start", "end").filter(pl.col("kind") == "kernel"))
+    transport = ran.mask(is_role("transport"))
     return {
         "kernel_count": kernels.height,
         "kernel_work_ns": total_length(kernels),
-        "device_busy_ns": int(ran.busy(ran.mask(lambda _: True))[0]),
+        "device_busy_ns": ran.in_all(_any_of(ran.mask(lambda _: True))),
         "kernel_busy_ns": union_length(kernels["start"], kernels["end"]),  # a copy between devices is communication, and no kernel
-        "transport_busy_ns": int(ran.busy(ran.mask(is_role("transport")))[0]),
-        "transport_exposed_ns": int(ran.alone(ran.mask(is_role("transport")))[0]),
+        "transport_busy_ns": ran.in_all(_any_of(transport)),
+        "transport_exposed_ns": ran.in_all(_none_but(transport)),
         "first_ns": earliest(work["start"]) + origin_ns,
         "last_ns": latest(work["end"]) + origin_ns,
     }
