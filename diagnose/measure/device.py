@@ -288,7 +288,7 @@ def kernel_traits(names: pl.DataFrame, inside: pl.DataFrame, features: Features)
         proof = _proving(names, features, feature)
         return inside.filter((pl.col("role") == "compute") & pl.col("name_id").is_in(proof.implode()))["op"]
 
-    attention = inside["op"].filter(unfused_attention(inside))
+    attention = inside["op"].filter(unfused_attention(inside, named("backward_softmax")))
     elsewhere = inside["op"].filter(inside["bucket"].cast(pl.String).is_in(_CLAIMED) | inside["op"].is_in(attention.implode()))
     casts = named(CAST)
     return {FP32_PRODUCT: named(FP32_PRODUCT), CAST: casts.filter(~casts.is_in(elsewhere.implode())), UNFUSED_ATTENTION: attention}

@@ -539,10 +539,11 @@ _BETWEEN = ("tail", ELEMENTWISE, "layout", "reduce", "random", "sort", "softmax"
 _BESIDE_SOFTMAX = 8  # at most so many kernels lie between a softmax and either product: scale, mask, casts, dropout
 
 
-def unfused_attention(inside: pl.DataFrame) -> pl.Series:
+def unfused_attention(inside: pl.DataFrame, back: pl.Series) -> pl.Series:
     """Which operations compute attention step by step.
 
-    Those whose ranges say so, and softmax between two products on its stream with what lies between.
+    Those whose ranges say so, and softmax between two products on its stream with what lies between. Backward each product of the forward
+    pass has two, so that a softmax of `back` (operations) lies between two and two.
 
     `inside`: operations in the steps in order of start.
     """
@@ -554,6 +555,7 @@ def unfused_attention(inside: pl.DataFrame) -> pl.Series:
         softmax=(operation == "softmax") & bucket.is_in([ATTENTION, VISION_ENCODER]),
         told=(bucket == ATTENTION) & operation.is_in(["gemm", *_BETWEEN]),
         told_product=(bucket == ATTENTION) & (operation == "gemm"),
+        back=pl.col("op").is_in(back.implode()),
     ).with_row_index("row")
     told = pl.col("told") & bool(rows["told_product"].any())
     if not rows["softmax"].any():
@@ -570,13 +572,36 @@ def unfused_attention(inside: pl.DataFrame) -> pl.Series:
             before=pl.col("kind").backward_fill().over("stream"),
         )
     )
-    found = lines.filter(pl.col("softmax") & pl.col("after") & pl.col("before") & near[0] & near[1]).select("stream", "last", "next")
+    found = lines.filter(pl.col("softmax") & pl.col("after") & pl.col("before") & near[0] & near[1]).select(
+        "stream", "last", "next", "back"
+    )
     # a row belongs to such a stretch where the product before it, or itself, begins one that ends at or behind it
-    begins = found.unique().rename({"last": "begin", "next": "ends"})
+    one = found.select("stream", begin="last", ends="next")
+    begins = pl.concat([one, _second_products(lines, found.filter("back"))]).unique()
     ends = begins.select("stream", place=pl.col("ends"), ended=pl.lit(value=True)).unique()
     inner = lines.join(begins.unique(["stream", "begin"]), left_on=["stream", "last"], right_on=["stream", "begin"], how="left")
     marked = inner.join(ends, on=["stream", "place"], how="left").sort("row")
     return marked.select(told | pl.col("ends").is_not_null() | pl.col("ended").fill_null(value=False)).to_series()
+
+
+def _second_products(lines: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+    """stream, begin, ends: from a product to the next on its stream, the second ones on both sides of those stretches of attention."""
+    near = pl.col("ends") - pl.col("begin") <= _BESIDE_SOFTMAX
+    pairs = (
+        lines.filter(pl.col("anchor").is_not_null())
+        .select(
+            "stream",
+            ends="place",
+            begin=pl.col("place").shift().over("stream"),
+            both="product",
+            other=pl.col("product").shift().over("stream"),
+        )
+        .filter(pl.col("both") & pl.col("other") & near)
+        .select("stream", "begin", "ends")
+    )
+    before = pairs.join(found.select("stream", ends="last"), on=["stream", "ends"], how="semi")
+    after = pairs.join(found.select("stream", begin="next"), on=["stream", "begin"], how="semi")
+    return pl.concat([before, after])
 
 
 def _busy(inside: pl.DataFrame, windows: pl.DataFrame, traits: Mapping[str, pl.Series]) -> pl.DataFrame:

@@ -44,6 +44,7 @@ CLASSES: dict[str, tuple[str, str, str | None, str | None, str]] = {
     "top_k": ("router", "compute", None, None, "router"),
     "top_k_bwd": ("router", "compute", None, None, "router"),
     "softmax": ("attention", "compute", None, None, "softmax"),
+    "softmax_backward": ("attention", "compute", None, None, "softmax"),
     "elementwise": ("elementwise", "compute", None, None, "elementwise"),
     "adam": ("optimizer", "compute", None, None, "optimizer"),
     "at::native::vectorized_elementwise_kernel<4, MulFunctor<float>>": ("optimizer", "compute", None, None, "optimizer"),

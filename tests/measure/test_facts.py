@@ -324,7 +324,7 @@ def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> Non
     assert matching(KNOWLEDGE.features["narrow_gemm"], every) == set(NARROW)
     assert matching(KNOWLEDGE.features["wide_gemm"], every) - matching(KNOWLEDGE.features["narrow_gemm"], every) == set(WIDE)
     assert set(KNOWLEDGE.features) == {
-        "narrow_gemm", "fp4_gemm", "narrow_reduction", "wide_reduction", "fused_exchange", "wide_gemm", "forward_product", "backward_product", "fused_router", "fused_permutation", "row_padding", "unfused_update", "unfused_loss", "lost_events", "out_of_memory",
+        "narrow_gemm", "fp4_gemm", "narrow_reduction", "wide_reduction", "fused_exchange", "wide_gemm", "forward_product", "backward_product", "backward_softmax", "fused_router", "fused_permutation", "row_padding", "unfused_update", "unfused_loss", "lost_events", "out_of_memory",
         "hierarchical_groups", "context_groups", "interleaved_schedule", "fp32_product", "cast", "python", "training", "fsdp", "megatron",
     }  # fmt: skip
 
@@ -535,6 +535,17 @@ OPERATIONS = ("BinaryFunctor<float, float, float, MulFunctor<float> >", "addcdiv
         ],
     ),
     (
+        "backward_softmax",
+        [
+            "void at::native::(anonymous namespace)::cunn_SoftMaxBackward<4, float, float, float, SoftMaxBackwardEpilogue>()",
+            "void transformer_engine::scaled_upper_triang_masked_softmax_warp_backward<__nv_bfloat16, __nv_bfloat16, float, 0>()",
+        ],
+        [
+            "void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float, float, float, SoftMaxForwardEpilogue>()",
+            "void (anonymous namespace)::softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 7, false, true>()",
+        ],
+    ),
+    (
         "cast",
         [
             "void at::native::vectorized_elementwise_kernel<4, at::native::bfloat16_copy_kernel_cuda(at::TensorIteratorBase&)",
@@ -603,6 +614,18 @@ def test_attention_that_is_computed_step_by_step() -> None:
     ):
         one = scene([run(kind, 100 * index, 100 * index + 100) for index, kind in enumerate(others)])
         assert facts_of(one)["unfused_attention_busy_ns"] == 0, others
+
+
+def test_backward_each_product_of_attention_has_two() -> None:
+    """The gradients of the probabilities and the values come before the softmax's, those of queries and keys after it."""
+    line = ["gemm", "norm", "gemm", "elementwise", "gemm", "softmax_backward", "elementwise", "gemm", "gemm", "norm", "gemm"]
+
+    def busy(kinds: list[str]) -> FactValue:
+        return facts_of(scene([run(kind, 100 * index, 100 * index + 100) for index, kind in enumerate(kinds)]))["unfused_attention_busy_ns"]
+
+    assert busy(line) == 700
+    assert busy(["softmax" if kind == "softmax_backward" else kind for kind in line]) == 400
+    assert busy(["gemm", "norm", "gemm", "softmax_backward", "gemm", "norm", "gemm"]) == 300, "no second product beside them"
 
 
 @for_each("update, share", ({"adam": 30}, 0.0), ({"adam": 30, UPDATE: 90}, 0.75), ({"gemm": 30}, None))

@@ -178,6 +178,13 @@ def test_phase_of_a_generic_kernel(taxonomy: Taxonomy):
         (["Optimizer.step#Adam.step", "aten::mul"], "optimizer"),
         (["torch::autograd::AccumulateGrad"], "backward"),
         (["megatron.core.pipeline_parallel.p2p_communication.recv_backward"], None),
+        *(
+            (["forward_backward", *ops], phase)
+            for ops, phase in (([], None), (["_LayerNormLinear"], "forward"), (["MulBackward0"], "backward"))
+        ),
+        (["forward-backward"], None),
+        (["fwd and backward"], None),
+        (["te_moe::permute_mask_map_fwdBackward"], "backward"),
         ([], None),
     ]
     found = describe_all([(ADD, {"ops": ops}) for ops, _ in phases], taxonomy)
