@@ -38,11 +38,10 @@ def derived_from(settings: Mapping[str, Setting], unresolved: frozenset[str], ta
 def _once(settings: Mapping[str, Setting], unresolved: frozenset[str], table: JobSettings) -> dict[str, Setting]:
     specs, schema = table.specs, table.schema
     wanted = {
-        name: conditions.compile_expression(spec.derive, "number", schema)
-        for name, spec in specs.items()
-        if spec.derive and name not in settings and name not in unresolved
+        name: expression
+        for name, expression in table.derivations.items()
+        if name not in settings and name not in unresolved and not _overflows(expression.names, settings)
     }
-    wanted = {name: expression for name, expression in wanted.items() if not _overflows(expression.names, settings)}
     values = {f"job_{name}": column(specs[name], item.value) for name, item in settings.items()}
     read = {one: schema[one] for expression in wanted.values() for one in expression.names}
     results = conditions.evaluate(list(wanted.values()), conditions.row(values, read))

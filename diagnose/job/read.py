@@ -281,14 +281,14 @@ def _misspelt(unknown: Sequence[str], aliases: _Table, given: Collection[str]) -
 
     Nearly: the same words but for some letters; another word makes another setting (gelu for swiglu).
     """
-    alike: dict[tuple[str, int], list[str]] = {}
-    for key, meant in aliases.items():
-        if not any(one.name in given for one in meant):
-            alike.setdefault(_shape(key), []).append(key)
+    keys = {shown: flag_name(shown) if shown.startswith("-") else shown for shown in unknown}
+    alike: dict[tuple[str, int], list[str]] = {_shape(key): [] for key in keys.values()}
+    for key, meant in aliases.items() if keys else ():
+        if (shape := _shape(key)) in alike and not any(one.name in given for one in meant):
+            alike[shape].append(key)
     misspelt: dict[str, str] = {}
-    for shown in unknown:
-        key = flag_name(shown) if shown.startswith("-") else shown
-        close = get_close_matches(key, alike.get(_shape(key), ()), cutoff=_NEAR)
+    for shown, key in keys.items():
+        close = get_close_matches(key, alike[_shape(key)], cutoff=_NEAR)
         for near in [one for one in close if _word_by_word(key, one)][:1]:
             misspelt[shown] = f"--{near.replace('_', '-')}" if key != shown else near
     return misspelt

@@ -10,6 +10,7 @@ from typing import Literal
 import polars as pl
 from msgspec import Struct, structs
 
+from diagnose.knowledge import conditions
 from diagnose.knowledge.data import WrongDataError, checked, contents
 
 SettingType = Literal["int", "float", "bool", "text", "list", "version"]
@@ -159,6 +160,11 @@ class JobSettings(Struct, frozen=True, kw_only=True, eq=False, forbid_unknown_fi
     def schema(self) -> Mapping[str, pl.DataType]:
         """Columns job_<name> with their types, as conditions see them."""
         return {f"job_{name}": DTYPES[spec.type] for name, spec in self.specs.items()}
+
+    @cached_property
+    def derivations(self) -> Mapping[str, conditions.Expression]:
+        """How the settings that follow from others follow from them, by name."""
+        return {name: conditions.compile_expression(spec.derive, "number", self.schema) for name, spec in self.specs.items() if spec.derive}
 
     @cached_property
     def names(self) -> Mapping[str, str]:
