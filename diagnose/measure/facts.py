@@ -51,6 +51,7 @@ def feature_facts(one: DeviceMeasure, communication: Sequence[Communication], fe
         "expert_exchange_nccl_share": _nccl_share(communication, "expert"),
         "expert_exchange_blocks": _blocks(one, "expert"),
         **{f"{GROUP_OF_KIND[kind]}_typical_ns": _typical_length(one, kind) for kind in _OVERLAPPED if kind != "data"},
+        "expert_exchange_shortest_ns": _shortest_length(one, "expert"),
         "tensor_parallel_nccl_share": _nccl_share(communication, "tensor"),
         **_low_precision_shares(one, features),
         "fused_router_kernels_per_step": _kernels_of(one, features["fused_router"], ROUTER),
@@ -428,6 +429,12 @@ def _typical_length(one: DeviceMeasure, kind: CommKind) -> int | None:
     """Median length of an exchange of this kind that moves more than counts, ns."""
     lengths = _of_tokens(one, one.exchanges.lanes_of(kind))["ns"].to_list()
     return integer_median(lengths) if lengths else None
+
+
+def _shortest_length(one: DeviceMeasure, kind: CommKind) -> int | None:
+    """What nine in ten exchanges of this kind that move more than counts take longer than, ns."""
+    lengths = _of_tokens(one, one.exchanges.lanes_of(kind))["ns"].sort()
+    return None if lengths.is_empty() else int(lengths[len(lengths) // 10])
 
 
 def _of_tokens(one: DeviceMeasure, lanes: Collection[int]) -> pl.DataFrame:

@@ -332,7 +332,8 @@ def _resize(graph: Graph, change: Change, end: End) -> Graph:
     """`to` micro-batches in one: the same work on the device, times `by` (fuller kernels), in 1/`to` of the launches.
 
     Operations and launches are not counted down one by one: of what an operation takes however little it works 1/`to` is left, and host
-    work, calls, launch latencies and gaps all take 1/`to`, in forward and backward.
+    work, calls, launch latencies and gaps all take 1/`to`, in forward and backward. Work that takes a pause's time launches nothing: if
+    it comes with each sample (a loader) or with each micro-batch the trace does not tell, so that it only changes at one end.
     """
     fewer = 1 / (change.to or 1.0)
     nodes = graph.nodes
@@ -343,6 +344,8 @@ def _resize(graph: Graph, change: Change, end: End) -> Graph:
     host_outside = of_launches.join(phase, on="call", how="left").filter(pl.col("outside").fill_null(value=True))["node"]
     op = nodes["kind"] == "op"
     inside = ~(outside & op) & ~(numbered(graph, host_outside) & ~op)
+    if end != ("low" if fewer < 1 else "high"):
+        inside &= op | (nodes["duration"] < LONG_NS)
 
     def shrunk(name: str) -> pl.Expr:
         return (pl.col(name) * fewer).round().cast(pl.Int64)

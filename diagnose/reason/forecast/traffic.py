@@ -96,12 +96,14 @@ def _tokens(known: ExchangeLibrary, platform: Platform, domain: int, context: Co
     present = book.exchange_libraries.get(backend) if isinstance(backend, str) else None
     if present is not None:  # a library sends each token once already
         before = after
-    reached = before * row / took  # bytes per ns are GB/s
+    moves = _without_waiting(took, before * row / (LARGEST * link), context) if between and present is None else took
+    reached = before * row / moves  # bytes per ns are GB/s
     if not LEAST * link <= reached <= LARGEST * link:
         return None
     shares = known.nvlink_of(platform)
-    if between:
+    if between:  # at best what it seems to wait is uneven work, which is moved faster too
         best, likely, worst = _between(rows, row, (link, nvlink), known, shares, reached)
+        best, likely, worst = best * took / moves, likely + took - moves, worst + took - moves
     else:
         # what takes longer than the link explains is waiting for others, which stays; of a library likely what its slowest kernels explain
         _, usual, slow = (book.all_to_all_nvlink,) * 3 if present is None else present.nvlink_of(platform)
@@ -110,12 +112,19 @@ def _tokens(known: ExchangeLibrary, platform: Platform, domain: int, context: Co
     way = f"between {rows.nodes:g} nodes" if between else "over NVLink"
     instead = f" in place of {before:.1f}" if present is None else ""
     network = after * row / min(reached, (known.port or shares)[1] * link)
+    alone = "" if moves == took else " where it hardly waits"
     inside = ", slowed by what is sent on inside them" if between and likely > network else ""
     return TakenOver(
         by=(best / took, likely / took, worst / took),
         how=f"Here {after:.1f} copies of a token leave its rank {way}{instead}; the present exchange reaches "
-        f"{reached:.0f} of {link:g} GB/s: {100 * (likely / took):.0f} % of its time{inside}.",
+        f"{reached:.0f} of {link:g} GB/s{alone}: {100 * (likely / took):.0f} % of its time{inside}.",
     )
+
+
+def _without_waiting(took: int, least: float, context: Context) -> int:
+    """Of the usual length of an exchange what it takes where it hardly waits for others, ns; `least`: what its bytes take at least."""
+    shortest = context.values.get("expert_exchange_shortest_ns")
+    return shortest if isinstance(shortest, int) and least <= shortest < took else took
 
 
 def _rows(domain: int, context: Context) -> Rows | None:

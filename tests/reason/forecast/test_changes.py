@@ -237,6 +237,15 @@ def test_two_micro_batches_in_one_halve_the_launches() -> None:
     assert times(after)["sort"] == (22, 26)
 
 
+def test_a_pause_may_come_with_each_sample_so_that_larger_micro_batches_likely_leave_it() -> None:
+    """A loader of 1 ms before the first launch: at best half is left, and of smaller micro-batches at worst it comes twice as often."""
+    loader = ("loader", {"kind": "host", "duration": 1_000_000, "cause": "loading"})
+    graph = small_graph([loader, *SHORT], [("loader", "work1", "thread", 0), *WAITS])
+    for to, lengths in ((2, [500_028, 1_000_028, 1_000_028]), (0.5, [1_000_100, 1_000_100, 2_000_100])):
+        resized = [changed(graph, [change("resize", "micro_batch_size", to=to, by=(1.0, 1.0, 1.0))], end) for end in ENDS]
+        assert [step_length(one) for one in resized] == lengths
+
+
 def test_what_no_select_meets_is_left_and_told() -> None:
     before, nothing = small_graph(LAUNCHES, WAITS), change("remove", "bucket = 'attention'")
     assert step_length(changed(before, [nothing], "likely")) == 129

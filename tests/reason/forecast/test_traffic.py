@@ -43,6 +43,24 @@ def _factors(library: str, *, took: int | None, platform: str = "h100", **layout
     return None if found is None else found.by
 
 
+def test_what_an_exchange_between_nodes_waits_for_late_ranks_stays() -> None:
+    """Nine in ten take longer than the 4 rows at 40 GB/s do, the usual one half as long again: of that half at best all goes in proportion."""
+    moves = round(4 * ROW / 40)
+    took = round(1.5 * moves)
+    known = {"expert_exchange_backend": "nccl", "platform": "h100", "nvlink_domain": 8, "expert_exchange_typical_ns": took}
+    found = [
+        taken_over("hybridep", make_context(facts(**known, expert_exchange_shortest_ns=shortest), job(LAYOUT), BOOK))
+        for shortest in (moves, 1000)  # no port moves that in 1 µs
+    ]
+    assert found[0] is not None
+    assert found[1] is not None
+    waits, alone = took - moves, _factors("hybridep", took=moves)
+    assert alone is not None
+    assert found[0].by == pytest.approx((alone[0], *((one * moves + waits) / took for one in alone[1:])))
+    assert "reaches 40 of 50 GB/s where it hardly waits: 5" in found[0].how
+    assert found[1].by == _factors("hybridep", took=took)
+
+
 def test_the_exchange_between_two_nodes_waits_for_what_is_handed_on_inside_them() -> None:
     # 4 rows of 16.8 MB in 1.678 ms: 40 GB/s. HybridEP: 1 − 1/256 rows at 40 GB/s take 0.418 ms, but 16 · (1 − (15/16)^8) · 7/8 = 5.65 rows
     # are handed on, at 220, 185 and 150 GB/s.
