@@ -44,7 +44,7 @@ def _factors(library: str, *, took: int | None, platform: str = "h100", **layout
 
 
 def test_what_an_exchange_between_nodes_waits_for_late_ranks_stays() -> None:
-    """Nine in ten take longer than the 4 rows at 40 GB/s do, the usual one half as long again: of that half at best all goes in proportion."""
+    """Nine in ten take longer than the 4 rows at 40 GB/s do, the usual one half as long again."""
     moves = round(4 * ROW / 40)
     took = round(1.5 * moves)
     known = {"expert_exchange_backend": "nccl", "platform": "h100", "nvlink_domain": 8, "expert_exchange_typical_ns": took}
