@@ -48,14 +48,6 @@ def test_a_file_of_a_framework_that_is_not_read_is_refused_by_its_name(text: str
         parse_job(text)
 
 
-def test_plain_yaml_in_which_no_setting_is_known_is_refused_with_its_keys() -> None:
-    with pytest.raises(JobFileError, match="holds no setting that is known: its keys are colour, shape"):
-        parse_job("colour: red\nshape: {round: true}\n")
-    with pytest.raises(JobFileError, match="holds no setting that is known: its keys are build-system, project"):
-        parse_job('[build-system]\nrequires = []\n\n[project]\nname = "other"\n')
-    assert parse_job("flash_attention_version: null\n").unknown == ()  # known, and not set
-
-
 NEOX = '{"pipe_parallel_size": %s, "model_parallel_size": 2, "num_layers": 44, "checkpoint_activations": true, "train_micro_batch_size_per_gpu": 4}'
 HERE_DOCUMENT = f"""run=$(cat <<- EOM
   python pretrain_gpt.py \\
@@ -374,25 +366,10 @@ def test_a_file_of_nemo_rl_that_changes_other_parts_alone_is_read_with_the_one_t
     assert read_job(tmp_path / "top.yaml").get("tensor_model_parallel_size") == 2
 
 
-def test_a_configuration_of_deepspeed_that_leaves_all_to_the_trainer_is_read() -> None:
-    assert parse_job('{"train_micro_batch_size_per_gpu": "auto", "autotuning": {"enabled": true}}').format == "deepspeed"
-
-
 def test_a_fork_that_counts_experts_in_a_flag_of_its_own_is_not_said_to_have_none() -> None:
     job = parse_job(f"torchrun --nproc-per-node 8 pretrain_gpt.py {FLAGS} --moe-num-experts=64 --moe-top-k=1\n")
     assert (job.get("num_moe_experts"), "num_moe_experts" in job.unresolved, job.get("num_layers")) == (None, True, 4)
     assert "num_moe_experts" not in parse_job(f"torchrun --nproc-per-node 8 pretrain_gpt.py {FLAGS}\n").unresolved
-
-
-def test_a_script_that_starts_an_unknown_program_is_refused_with_its_name() -> None:
-    with pytest.raises(JobFileError, match=r"starts pipeline_run\.py, none of whose arguments tells of which framework it is"):
-        parse_job("#!/bin/bash\nsrun torchrun --nproc-per-node 4 tools/pipeline_run.py configs/sft.yaml super\n")
-
-
-@for_each("first", "function calc() {", "calc() {", "mkdir -p logs; {")
-def test_a_script_of_functions_is_no_yaml(first: str) -> None:
-    with pytest.raises(JobFileError, match="holds no command that starts a training"):
-        parse_job(f"{first}\n  python - <<EOF\nif total > 0:\n    print(1)\nEOF\n}}\n")
 
 
 def test_a_primus_experiment_on_megatron_bridge_is_read_as_arguments_of_its_recipe() -> None:
@@ -414,11 +391,6 @@ def test_fp8_and_deepep_of_nemo_rl_count_only_where_they_are_on() -> None:
     assert [on.get(name) for name in names] == ["e4m3", "blockwise", "deepep"]
     assert [off.get(name) for name in names] == [None, None, None]
     assert (on.unknown, off.unknown) == ((), ())
-
-
-def test_a_tag_of_a_program_of_its_own_is_named() -> None:
-    with pytest.raises(JobFileError, match=r"holds !include in line 2, a tag that only its own program knows"):
-        parse_job("model: {type: llama}\ndata: !include data/mix.yaml\n")
 
 
 def test_a_command_that_a_condition_lengthens_is_read_as_far_as_every_branch_has_it() -> None:
@@ -562,11 +534,6 @@ def test_a_script_is_found_where_jobs_are_started_and_told_where_it_cannot_be_re
     assert error.value.next_step == "It starts train_all.sh: give the configuration or the script that decides what that does."
 
 
-def test_a_configuration_that_takes_the_place_of_all_flags_is_asked_for() -> None:
-    with pytest.raises(JobFileError, match=r"whose arguments are those of gpt\.yaml"):
-        parse_job(f"torchrun pretrain_gpt.py --yaml-cfg gpt.yaml {FLAGS}\n")
-
-
 def test_words_of_another_program_are_no_arguments_of_megatron() -> None:
     job = parse_job("python3 run_deepseek.py -- --tensor_parallel_size 2 --pipeline_parallel_size 4 --context_parallel_size 1\n")
     assert (job.get("pipeline_model_parallel_size"), job.get("bf16")) == (None, None)
@@ -619,12 +586,6 @@ def test_verl_s_supervised_trainer_on_fsdp_is_read_in_its_own_keys(program: str,
     assert (job.format, job.get("world_size"), {name: job.get(name) for name in told}) == ("verl-sft", 8, told)
 
 
-def test_of_the_engines_of_verl_s_supervised_trainer_those_that_are_not_read_are_named() -> None:
-    assert parse_job(SFT.format("sft_trainer", "engine=megatron engine.tensor_model_parallel_size=2")).format == "rl"
-    with pytest.raises(JobFileError, match="trains with verl's engine veomni, which is not read"):
-        parse_job(SFT.format("sft_trainer", "engine=veomni engine.ulysses_parallel_size=2"))
-
-
 VERL = (
     "python3 -m verl.trainer.main_ppo {}actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 "
     "trainer.nnodes=2 trainer.n_gpus_per_node=8 {}\n"
@@ -632,14 +593,62 @@ VERL = (
 
 
 @for_each(
-    "more",
-    "model_engine=veomni actor_rollout_ref.actor.veomni.ulysses_parallel_size=2",
-    "actor_rollout_ref.actor.strategy=veomni",
-    "model_engine=torchtitan actor_rollout_ref.actor.torchtitan.tensor_parallel_size=2",
+    "text, said",
+    ("colour: red\nshape: {round: true}\n", "holds no setting that is known: its keys are colour, shape"),
+    ('[build-system]\nrequires = []\n\n[project]\nname = "other"\n', "holds no setting that is known: its keys are build-system, project"),
+    ("model: {type: llama}\ndata: !include data/mix.yaml\n", "holds !include in line 2, a tag that only its own program knows"),
+    # a script of functions is no YAML
+    *(
+        (f"{first}\n  python - <<EOF\nif total > 0:\n    print(1)\nEOF\n}}\n", "holds no command that starts a training")
+        for first in ("function calc() {", "calc() {", "mkdir -p logs; {")
+    ),
+    (
+        "#!/bin/bash\nsrun torchrun --nproc-per-node 4 tools/pipeline_run.py configs/sft.yaml super\n",
+        r"starts pipeline_run\.py, none of whose arguments tells of which framework it is",
+    ),
+    (  # words like settings do not make a program Megatron-LM's
+        "torchrun --nproc_per_node 2 fsdp_train.py --batch_size 16 --gradient_accumulation_steps 4 --max_length 512\n",
+        r"starts fsdp_train\.py, none of whose arguments tells of which framework it is",
+    ),
+    (f"torchrun pretrain_gpt.py --yaml-cfg gpt.yaml {FLAGS}\n", r"whose arguments are those of gpt\.yaml"),
+    *(
+        (f"python {program} --tokenizer-type HuggingFaceTokenizer --input x.json\n", "which prepares data or weights and trains nothing")
+        for program in ("tools/preprocess_data.py", "tools/checkpoint/convert.py")
+    ),
+    (
+        VERL.format("", "model_engine=veomni actor_rollout_ref.actor.veomni.ulysses_parallel_size=2"),
+        "trains with verl's engine veomni, which is not read",
+    ),
+    (VERL.format("", "actor_rollout_ref.actor.strategy=veomni"), "trains with verl's engine veomni, which is not read"),
+    (
+        VERL.format("", "model_engine=torchtitan actor_rollout_ref.actor.torchtitan.tensor_parallel_size=2"),
+        "trains with verl's engine torchtitan, which is not read",
+    ),
+    (
+        SFT.format("sft_trainer", "engine=veomni engine.ulysses_parallel_size=2"),
+        "trains with verl's engine veomni, which is not read",
+    ),
 )
-def test_of_the_engines_of_verl_those_that_are_not_read_are_named(more: str) -> None:
-    with pytest.raises(JobFileError, match=r"trains with verl's engine (veomni|torchtitan), which is not read"):
-        parse_job(VERL.format("", more))
+def test_what_can_not_be_read_is_refused_with_the_reason(text: str, said: str) -> None:
+    with pytest.raises(JobFileError, match=said):
+        parse_job(text)
+
+
+@for_each(
+    "text, format_, told",
+    ("flash_attention_version: null\n", "plain", {}),  # known, and not set
+    ('{"train_micro_batch_size_per_gpu": "auto", "autotuning": {"enabled": true}}', "deepspeed", {}),  # leaves all to the trainer
+    (SFT.format("sft_trainer", "engine=megatron engine.tensor_model_parallel_size=2"), "rl", {}),
+    (
+        "torchrun --nproc_per_node 2 train_vlm.py --tensor-model-parallel-size 2 --gradient_accumulation_steps 4\n",
+        "megatron-lm",
+        {"gradient_accumulation_steps": 4},
+    ),
+)
+def test_the_format_is_known_by_what_is_in_the_file(text: str, format_: str, told: dict[str, object]) -> None:
+    job = parse_job(text)
+    assert (job.format, {name: job.get(name) for name in told}) == (format_, told)
+    assert format_ != "plain" or job.unknown == ()
 
 
 @for_each(
@@ -737,19 +746,6 @@ def test_what_megatron_lm_s_parser_refuses_another_program_on_megatron_core_need
 def test_a_program_on_the_trainer_is_known_by_its_name_whatever_it_is_told(command: str) -> None:
     job = parse_job(f"{command}\n")
     assert (job.format, job.get("gradient_accumulation_steps")) == ("hugging-face", 16)
-
-
-def test_a_home_made_program_with_words_like_settings_is_not_taken_for_megatron_lm() -> None:
-    with pytest.raises(JobFileError, match=r"starts fsdp_train\.py, none of whose arguments tells of which framework it is"):
-        parse_job("torchrun --nproc_per_node 2 fsdp_train.py --batch_size 16 --gradient_accumulation_steps 4 --max_length 512\n")
-    job = parse_job("torchrun --nproc_per_node 2 train_vlm.py --tensor-model-parallel-size 2 --gradient_accumulation_steps 4\n")
-    assert (job.format, job.get("gradient_accumulation_steps")) == ("megatron-lm", 4)
-
-
-@for_each("program", "tools/preprocess_data.py", "tools/checkpoint/convert.py")
-def test_what_prepares_a_training_is_none(program: str) -> None:
-    with pytest.raises(JobFileError, match="which prepares data or weights and trains nothing"):
-        parse_job(f"python {program} --tokenizer-type HuggingFaceTokenizer --input x.json\n")
 
 
 @for_each("program", "pretrain_gpt.py", "tasks/main.py")
