@@ -23,6 +23,94 @@ PAGES: Mapping[str, str] = {
     "platforms.md": "Platforms",
     "ledger.md": "Ledger codes",
 }
+
+
+class Shelf(Struct, frozen=True, kw_only=True):
+    """Where the entries of a kind stand: their page, what the field of that name is (`brief`), and what stands above them (`intro`).
+
+    Ids of kinds with a `prefix` may be those of another kind, so their anchors begin with it.
+    """
+
+    page: str
+    brief: str
+    intro: str
+    prefix: str = ""
+
+    def anchor(self, key: str) -> str:
+        """The name by which a page can be linked at this entry."""
+        return f"{self.prefix}{key.lower()}"
+
+
+SHELVES: Mapping[str, Shelf] = {  # by kind
+    "rule": Shelf(
+        page="rules.md",
+        brief="wall",
+        intro="One bad pattern each. A rule fires where its condition holds over the facts of a trace and the settings of a job file; a condition that lacks a fact makes the rule *not assessed*, never fine. In sentences `‹name›` stands for a number of the run. Thresholds are this project's own choice unless a source stands beside them.",
+    ),
+    "fix": Shelf(
+        page="fixes.md",
+        brief="phase, step",
+        intro="One remedy each, in the order in which to try them: **fit** the job into memory, **scale** it over the GPUs, **profile**, then **retune** what the profile shows, one change at a time. Published effects come from other jobs; they are no forecast for yours. *measured*: published measurements show the effect; *candidate*: recommended, but measurements are missing, disagree, or hold for some jobs only; *required*: no optimisation, without it something fails or is silently off. A need that fails, or a conflict that holds, blocks the fix; while it is unknown the fix is unknown too, unless it says otherwise.",
+    ),
+    "check": Shelf(
+        page="checks.md",
+        brief="outcome",
+        intro="One way each in which a job fails, hangs, or silently does something else. `diagnose check job.yaml` asks those with a condition of a job file alone; the others are symptoms that only a log or a run can show. A check that lacks a setting is *not assessed*; what follows only from a framework's default that the file does not state is *doubtful*. In sentences `‹name›` stands for a value of the job.",
+    ),
+    "wall": Shelf(
+        page="walls.md",
+        brief="bound",
+        intro="What can hold a training step back, and how much could be won at most. Bounds are upper bounds and do not add up.",
+    ),
+    "word": Shelf(
+        page="words.md",
+        brief="written",
+        intro="Words of the field, with what follows from each here.",
+    ),
+    "bucket": Shelf(
+        page="buckets.md",
+        brief="roles",
+        intro="Every device operation lands in exactly one bucket: the part of the model that it serves. Evidence, strongest first: the user's own rules, the module around the launch, the operator and its process group, the kernel's name, its neighbours on the stream. `diagnose kernel NAME` shows what decides for one name. Its role (compute, communication, permute/unpermute, copy) says how it counts in the budget.",
+    ),
+    "family": Shelf(
+        page="buckets.md",
+        brief="bucket",
+        intro="What an operation is, by its name. The first family in this order whose pattern matches wins.",
+        prefix="family-",
+    ),
+    "context": Shelf(
+        page="buckets.md",
+        brief="bucket or phase",
+        intro="What an enclosing range says about the launches in it, in order of precedence.",
+        prefix="context-",
+    ),
+    "group": Shelf(
+        page="buckets.md",
+        brief="kind",
+        intro="What the description of a process group says about its collectives, in order of precedence.",
+        prefix="group-",
+    ),
+    "fact": Shelf(
+        page="facts.md",
+        brief="unit",
+        intro="Every measured number that rules may use. Times are in ns per step, as the median over the steps of the device that the verdict speaks of. *null means* says when the fact is absent; absent is never zero.",
+    ),
+    "setting": Shelf(
+        page="job-settings.md",
+        brief="type",
+        intro="Every setting that is read from a job file, with its keys in each framework, best first. Conditions read it as `job_‹name›`.",
+    ),
+    "platform": Shelf(
+        page="platforms.md",
+        brief="architecture",
+        intro="GPU products by the name that a trace gives them, in the order in which names are tried. Peaks are dense, per GPU, without sparsity.",
+    ),
+    "code": Shelf(
+        page="ledger.md",
+        brief="severity",
+        intro="What the ledger counts: rows that were not used, and what a capture lacks.",
+    ),
+}
 _MADE = "<!-- Made from the data by `make docs`; do not edit. -->"
 # An address, a paper, or a word that may be an identifier, a key or a path.
 _TOKEN = re.compile(
@@ -43,7 +131,9 @@ class Links(Struct, frozen=True, kw_only=True):
 
 def links(know: Catalogue, kinds: Sequence[Kind]) -> Links:
     """Links to every entry of `kinds`; of two with one name the first kind's is taken where only the name is known."""
-    targets = {(kind.name, key): f"{kind.page}#{kind.anchor(key)}" for kind in kinds for key in kind.ids(know)}
+    targets = {
+        (kind.name, key): f"{shelf.page}#{shelf.anchor(key)}" for kind in kinds for shelf in (SHELVES[kind.name],) for key in kind.ids(know)
+    }
     words: dict[str, str] = {}
     for (kind, key), target in targets.items():
         if kind in ("family", "context", "group"):
@@ -64,10 +154,11 @@ def page(know: Catalogue, title: str, kinds: Sequence[Kind], where: Links) -> st
         entries = [kind.entry(know, key) for key in kind.ids(know)]
         if len(kinds) > 1:
             blocks += [f"## {kind.plural.capitalize()}"]
-        writer = _Writer(page=kind.page, where=where)
-        blocks += [kind.intro, writer.contents(kind, entries)]
+        shelf = SHELVES[kind.name]
+        writer = _Writer(page=shelf.page, where=where)
+        blocks += [shelf.intro, writer.contents(kind, shelf, entries)]
         for entry in entries:
-            blocks += writer.entry(kind, entry, level=3 if len(kinds) > 1 else 2)
+            blocks += writer.entry(shelf, entry, level=3 if len(kinds) > 1 else 2)
     return "\n\n".join(blocks) + "\n"
 
 
@@ -77,19 +168,19 @@ class _Writer(Struct, frozen=True, kw_only=True):
     page: str
     where: Links
 
-    def contents(self, kind: Kind, entries: Sequence[Entry]) -> str:
+    def contents(self, kind: Kind, shelf: Shelf, entries: Sequence[Entry]) -> str:
         """A table of all entries."""
-        lines = [f"| {kind.name} | {kind.brief} | what |", "|---|---|---|"]
+        lines = [f"| {kind.name} | {shelf.brief} | what |", "|---|---|---|"]
         lines += [
-            f"| [`{one.name}`](#{kind.anchor(one.name)}) | {_cell(self.prose(one.brief))} | {_cell(self.prose(one.title))} |"
+            f"| [`{one.name}`](#{shelf.anchor(one.name)}) | {_cell(self.prose(one.brief))} | {_cell(self.prose(one.title))} |"
             for one in entries
         ]
         return "\n".join(lines)
 
-    def entry(self, kind: Kind, one: Entry, level: int) -> list[str]:
+    def entry(self, shelf: Shelf, one: Entry, level: int) -> list[str]:
         """Anchor, heading and parts."""
-        here = f"{kind.page}#{kind.anchor(one.name)}"
-        heading = f'<a id="{kind.anchor(one.name)}"></a>\n\n{"#" * level} `{one.name}`'
+        here = f"{shelf.page}#{shelf.anchor(one.name)}"
+        heading = f'<a id="{shelf.anchor(one.name)}"></a>\n\n{"#" * level} `{one.name}`'
         blocks = [heading, f"**{self.prose(_first_up(one.title), here)}**", f"*{self.prose(one.about, here)}*"]
         return blocks + [self._part(part, here) for part in one.parts]
 
@@ -182,7 +273,7 @@ INDEX = "README.md"
 def pages(know: Catalogue) -> dict[str, str]:
     """The text of every page by its file name; the same for the same knowledge."""
     where = links(know, KINDS)
-    made = {name: page(know, title, [kind for kind in KINDS if kind.page == name], where) for name, title in PAGES.items()}
+    made = {name: page(know, title, [kind for kind in KINDS if SHELVES[kind.name].page == name], where) for name, title in PAGES.items()}
     return {INDEX: _index(know), **made}
 
 
@@ -199,6 +290,6 @@ def _index(know: Catalogue) -> str:
         "|---|---|",
     ]
     for name, title in PAGES.items():
-        held = ", ".join(f"{len(kind.ids(know))} {kind.plural}" for kind in KINDS if kind.page == name)
+        held = ", ".join(f"{len(kind.ids(know))} {kind.plural}" for kind in KINDS if SHELVES[kind.name].page == name)
         lines.append(f"| [{title}]({name}) | {held} |")
     return "\n".join(lines) + "\n"

@@ -19,11 +19,10 @@ from diagnose.knowledge.platforms import Platforms
 from diagnose.knowledge.relevance import Relevance
 from diagnose.knowledge.rule_checks import check_walls, checked
 from diagnose.knowledge.rule_files import CHECKS, Later, RuleFile, collect, digest_of, ids_in, own_rule_files, packaged_rule_files, parse
-from diagnose.knowledge.rulebook import OnDemand, Rulebook
+from diagnose.knowledge.rulebook import OnDemand, Rulebook, Wording
 from diagnose.knowledge.settings import load_job_settings
 from diagnose.knowledge.taxonomy import HostRules, Taxonomy, load_host_rules, load_taxonomy, own_bucket_files
 from diagnose.knowledge.walls import VERDICT_COLUMNS, Walls
-from diagnose.knowledge.wordings import Wording
 
 
 class Knowledge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,12 +9,25 @@ from msgspec import Struct
 
 from diagnose.knowledge.buckets import Buckets
 from diagnose.knowledge.catalogue import CheckSpec, FactSpec, FixSpec, Rule
-from diagnose.knowledge.conditions import Expression, Kind, compile_expression
+from diagnose.knowledge.conditions import Condition, Expression, Kind, compile_expression
+from diagnose.knowledge.data import Strict
 from diagnose.knowledge.platforms import Platforms
 from diagnose.knowledge.relevance import Relevance
 from diagnose.knowledge.settings import JobSettings, Numerics, SettingSpec
 from diagnose.knowledge.walls import Walls
-from diagnose.knowledge.wordings import Wording
+
+
+class Wording(Strict, frozen=True, kw_only=True):
+    """Phrases, and what texts of rules say in their place where `when` holds: on other GPUs than they were written for."""
+
+    when: Condition
+    instead: dict[str, str]
+
+    def form(self, text: str) -> str:
+        """A text in this wording; longer phrases go before those that they hold."""
+        for phrase in sorted(self.instead, key=len, reverse=True):
+            text = text.replace(phrase, self.instead[phrase])
+        return text
 
 
 class Rulebook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -23,9 +23,17 @@ from diagnose.measure.buckets.classify import Classified
 from diagnose.measure.budget import Budget, CommunicationTimes, Concurrency, beside_compute, budget, by_kind, concurrency, is_role, split
 from diagnose.measure.contention import compared, contention, losses
 from diagnose.measure.exchanges import Exchanges, exchanges
-from diagnose.measure.host import HostActivity, Launches, calls_named, from_its_start, graph_launches, host_activity, python_seen
+from diagnose.measure.host import (
+    HostActivity,
+    Launches,
+    calls_named,
+    from_its_start,
+    graph_launches,
+    host_activity,
+    lost_share,
+    python_seen,
+)
 from diagnose.measure.kernels import SmOccupancy, Usage, limits, occupancy, step_counts, unfused_attention, usage
-from diagnose.measure.lost import lost_share
 from diagnose.measure.memory import Directions, MemoryUse, memory_use
 from diagnose.measure.moe_layer import moe_layer
 from diagnose.measure.phases import StartUp, with_first_steps, without_repeated

@@ -17,8 +17,7 @@ from diagnose.job.model import PLAIN
 from diagnose.knowledge import conditions
 from diagnose.knowledge.conditions import Expression
 from diagnose.knowledge.platforms import PLATFORM_FACTS, platform_of
-from diagnose.knowledge.rulebook import Rulebook
-from diagnose.knowledge.wordings import Wording
+from diagnose.knowledge.rulebook import Rulebook, Wording
 
 
 class Context(Struct, frozen=True, kw_only=True, dict=True):

@@ -98,7 +98,7 @@ def test_the_values_of_a_small_step() -> None:
         "transport_hidden_share": 0.0, "packing_busy_ns": 10, "packing_kernels_per_step": 1, "copy_busy_ns": 45, "copy_h2d_bytes": 64,
         "copy_d2h_bytes": 8, "pageable_copy_ns": 40, "expert_exchange_busy_ns": 90, "expert_exchange_count": 1,
         "expert_exchange_typical_ns": 90, "expert_exchange_shortest_ns": 90, "tensor_parallel_typical_ns": None, "expert_exchange_backend": "nccl",
-        "data_parallel_busy_ns": 0, "dispatch_busy_ns": 100, "expert_gemm_busy_ns": 80, "expert_gemm_kernels_per_step": 1,
+        "data_parallel_busy_ns": 0, "expert_gemm_busy_ns": 80, "expert_gemm_kernels_per_step": 1,
         "expert_gemm_grouped_share": 1.0, "kernels_per_step": 5, "tiny_kernel_share": 1.0, "sync_calls_per_step": 1,
         "allocator_calls_per_step": 1, "correlation_rate": 1.0, "resolved_wait_rate": 1.0, "gpu_name": "X", "gpu_compute_major": 9,
         "device_memory_bytes": 80, "ranks_captured": 1,

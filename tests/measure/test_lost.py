@@ -2,7 +2,7 @@
 
 import pytest
 
-from diagnose.measure.lost import lost_share
+from diagnose.measure.host import lost_share
 from tests.builders.scene import KNOWLEDGE, Item, call, run, scene
 
 

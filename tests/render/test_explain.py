@@ -14,7 +14,7 @@ from diagnose.render import Options, write
 from diagnose.render.knowledge.entries import Catalogue, unfilled
 from diagnose.render.knowledge.kinds import KINDS
 from diagnose.render.reports.explanation import Explanation
-from pages.reference import PAGES
+from pages.reference import PAGES, SHELVES
 from tests.builders.cases import for_each
 from tests.builders.diagnosis import rich
 
@@ -74,7 +74,7 @@ def test_the_kinds_are_those_that_the_program_knows() -> None:
     assert tuple(BY_NAME["bucket"].ids(KNOW)) == tuple(KNOW.book.buckets)
     assert set(BY_NAME["fact"].ids(KNOW)) == set(KNOW.book.facts)
     assert set(BY_NAME["setting"].ids(KNOW)) == set(KNOW.book.settings)
-    assert {kind.page for kind in KINDS} == set(PAGES)
+    assert {SHELVES[kind.name].page for kind in KINDS} == set(PAGES)
     names = [name for kind in KINDS for name in (kind.name, kind.plural)]
     assert len(names) == len(set(names))
 

@@ -4,6 +4,7 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
 from markdown_it import MarkdownIt  # comes with rich
 from markdown_it.token import Token
 
@@ -12,7 +13,7 @@ from diagnose.knowledge.taxonomy import load_taxonomy
 from diagnose.render.knowledge.entries import Catalogue, Code, Entry, Kind, Ref, expression, items, paragraph, rows, verbatim
 from diagnose.render.knowledge.kinds import KINDS
 from pages import reference
-from pages.reference import PAGES, code, links, page
+from pages.reference import PAGES, SHELVES, Shelf, code, links, page
 from tests.builders.cases import for_each
 
 ROOT = Path(__file__).parents[2]
@@ -69,10 +70,11 @@ def test_links_of_the_readmes_resolve() -> None:
 
 @for_each("kind", *KINDS)
 def test_every_id_has_one_anchor_and_stands_in_the_contents(kind: Kind) -> None:
-    text = made()[kind.page]
+    shelf = SHELVES[kind.name]
+    text = made()[shelf.page]
     for key in kind.ids(KNOW):
-        assert text.count(f'<a id="{kind.anchor(key)}"></a>') == 1, key
-        assert f"[`{key}`](#{kind.anchor(key)})" in text
+        assert text.count(f'<a id="{shelf.anchor(key)}"></a>') == 1, key
+        assert f"[`{key}`](#{shelf.anchor(key)})" in text
 
 
 @for_each("name", reference.INDEX, *PAGES)
@@ -131,8 +133,9 @@ def _nasty(_know: object, key: str) -> Entry:
     )
 
 
-def test_no_text_can_leave_its_place() -> None:
-    kind = Kind(name="nasty", plural="nasties", page="nasty.md", brief="brief | x", intro="", ids=lambda _: ("one",), entry=_nasty)
+def test_no_text_can_leave_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "SHELVES", {**SHELVES, "nasty": Shelf(page="nasty.md", brief="brief | x", intro="")})
+    kind = Kind(name="nasty", plural="nasties", ids=lambda _: ("one",), entry=_nasty)
     text = page(KNOW, "Nasty", [kind], links(KNOW, KINDS))
     tokens = PARSER.parse(text)
     inline = [child for token in tokens for child in token.children or ()]

@@ -11,11 +11,10 @@ from msgspec import Struct, structs
 
 from diagnose.document.ranks import Late, LateCause, Pattern
 from diagnose.measure.device import step_mean
-from diagnose.measure.ranks.arrivals import Arrivals, arrivals_of, waited_for_alone
 from diagnose.measure.ranks.background import Background
 from diagnose.measure.ranks.causes import EXPLAINS, cause_of, has_most, launch_ratio, more_work, slow_cpus, slow_in_turn, uneven
 from diagnose.measure.ranks.members import Member
-from diagnose.measure.ranks.transfers import Transfers, stalling
+from diagnose.measure.ranks.transfers import Arrivals, Transfers, arrivals_of, stalling, waited_for_alone
 from diagnose.model.statistics import integer_median
 from diagnose.model.vocabulary import COMM_KINDS, EXPERT_GEMM, CommKind
 

@@ -86,25 +86,13 @@ class Catalogue(Struct, frozen=True, kw_only=True, dict=True):
 
 
 class Kind(Struct, frozen=True, kw_only=True):
-    """One kind of entry: its ids in order, how an entry is made, and what a diagnosis says about it (`run`).
-
-    `brief`: what the entries' field of that name is. `intro`: what stands above the entries on the page. Ids of kinds with a `prefix`
-    may be those of another kind, so their anchors begin with it.
-    """
+    """One kind of entry: its ids in order, how an entry is made, and what a diagnosis says about it (`run`)."""
 
     name: str
     plural: str
-    page: str
-    brief: str
-    intro: str
     ids: Callable[[Catalogue], Sequence[str]]
     entry: Callable[[Catalogue, str], Entry]
     run: Callable[[Catalogue, str, Diagnosis], list[Part]] | None = None
-    prefix: str = ""
-
-    def anchor(self, key: str) -> str:
-        """The name by which a page can be linked at this entry."""
-        return f"{self.prefix}{key.lower()}"
 
 
 # --- building parts ---------------------------------------------------------------------------------------------------

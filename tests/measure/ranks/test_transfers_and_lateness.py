@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from diagnose.document.diagnosis import Diagnosis
 from diagnose.knowledge.buckets import load_buckets
-from diagnose.measure.ranks.arrivals import arrivals_of, waited_for_alone
 from diagnose.measure.ranks.background import Background
 from diagnose.measure.ranks.causes import has_most
 from diagnose.measure.ranks.compare import chosen_member, problems, whole_transfers
@@ -21,7 +20,17 @@ from diagnose.measure.ranks.lateness import in_most_steps, late
 from diagnose.measure.ranks.matching import clocks, ends_apart, match
 from diagnose.measure.ranks.schedule import Schedule
 from diagnose.measure.ranks.stages import Stages
-from diagnose.measure.ranks.transfers import NOTICEABLE_NS, NOTICEABLE_SHARE, OwnTimes, left_alone, own_times, record, split_exchanges
+from diagnose.measure.ranks.transfers import (
+    NOTICEABLE_NS,
+    NOTICEABLE_SHARE,
+    OwnTimes,
+    arrivals_of,
+    left_alone,
+    own_times,
+    record,
+    split_exchanges,
+    waited_for_alone,
+)
 from diagnose.pipeline import diagnose
 from fixtures import sample
 from tests.builders.cases import for_each
