@@ -594,9 +594,9 @@ def _second_products(lines: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
             ends="place",
             begin=pl.col("place").shift().over("stream"),
             both="product",
-            other=pl.col("product").shift().over("stream"),
+            earlier=pl.col("product").shift().over("stream"),
         )
-        .filter(pl.col("both") & pl.col("other") & near)
+        .filter(pl.col("both") & pl.col("earlier") & near)
         .select("stream", "begin", "ends")
     )
     before = pairs.join(found.select("stream", ends="last"), on=["stream", "ends"], how="semi")
