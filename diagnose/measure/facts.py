@@ -192,7 +192,8 @@ _OF_LAUNCHES = (
 )  # fmt: skip
 _OF_CALLS = (
     "allocator_ns", "first_use_ns", "allocator_shadowed_ns", "allocator_restart_ns", "host_sync_ns", "sync_restart_ns", "python_gap_ns",
-    "launch_calls_per_step", "graph_launches_per_step", "sync_calls_per_step", "dispatch_syncs_per_step", "allocator_calls_per_step",
+    "launch_calls_per_step", "graph_launches_per_step", "sync_calls_per_step", "dispatch_syncs_per_step", "optimizer_syncs_per_step",
+    "allocator_calls_per_step",
 )  # fmt: skip
 _OF_GC_RANGES = ("gc_ns", "gc_ranges_per_step")
 _OF_OVERHEAD = ("host_gap_profiler_ns",)

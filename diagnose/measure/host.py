@@ -10,7 +10,7 @@ from diagnose.knowledge.taxonomy import HostRole, HostRules, union
 from diagnose.measure.steps import inside_windows
 from diagnose.model.intervals import lasting, merge, sweep
 from diagnose.model.trace import NAMING_NS, Trace
-from diagnose.model.vocabulary import DISPATCH, EXPERT_GEMM, ROUTER
+from diagnose.model.vocabulary import DISPATCH, EXPERT_GEMM, OPTIMIZER, ROUTER
 
 # This project's choice: a host that polls goes quiet this soon after the launch and calls again this soon after the kernel's end
 POLL_REACH_NS = 30_000
@@ -303,7 +303,7 @@ def texts_of(trace: Trace) -> list[str]:
 
 
 def host_counts(host: HostActivity, inside: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Index and counts per step, by the host's clock; of synchronising calls also those that router, dispatch or experts wait for next.
+    """Index and counts per step, by the host's clock; of synchronising calls also those that the experts' part or the optimizer waits for.
 
     The host is ahead of the device: the first step begins with its first launch, and the last ends once both are done with it. `inside`:
     the operations in the steps.
@@ -318,12 +318,13 @@ def host_counts(host: HostActivity, inside: pl.DataFrame, windows: pl.DataFrame)
     follows = kernels.select("call_start", pl.col("bucket").alias("follows")).drop_nulls().sort("call_start")
     named = host.named.sort("end").join_asof(follows, left_on="end", right_on="call_start", strategy="forward", coalesce=False)
     counted = (("sync", "sync_calls_per_step"), ("allocator", "allocator_calls_per_step"), ("gc", "gc_ranges_per_step"))
-    for_dispatch = (pl.col("cause") == "sync") & pl.col("follows").is_in([ROUTER, DISPATCH, EXPERT_GEMM])
+    before = {"dispatch_syncs_per_step": [ROUTER, DISPATCH, EXPERT_GEMM], "optimizer_syncs_per_step": [OPTIMIZER]}
     return (
         inside_windows(named.sort("start"), hosted)
         .group_by("index")
         .agg(
-            *((pl.col("cause") == cause).sum().alias(name) for cause, name in counted), for_dispatch.sum().alias("dispatch_syncs_per_step")
+            *((pl.col("cause") == cause).sum().alias(name) for cause, name in counted),
+            *(((pl.col("cause") == "sync") & pl.col("follows").is_in(buckets)).sum().alias(name) for name, buckets in before.items()),
         )
     )
 

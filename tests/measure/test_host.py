@@ -103,6 +103,15 @@ def test_synchronisations_that_dispatch_waits_for_are_told_from_others() -> None
     assert counted.select("sync_calls_per_step", "dispatch_syncs_per_step").row(0) == (3, 2)
 
 
+def test_what_the_optimizer_reads_is_told_from_other_synchronisations() -> None:
+    """The gradient norm is read before the update, a loss after the products."""
+    syncs = [call("cudaStreamSynchronize", at, at + 5, wait="stream_sync", stream=7) for at in (110, 210)]
+    one = scene([run("gemm", 100, 105, 20), syncs[0], run("adam", 130, 140, 120), syncs[1], run("gemm", 230, 240, 220)])
+    window = pl.DataFrame({"index": [0], "start": [100], "end": [240]}, schema={"index": pl.Int64, "start": pl.Int64, "end": pl.Int64})
+    counted = host_counts(one.host(), inside_windows(one.work(), window), window)
+    assert counted.select("sync_calls_per_step", "optimizer_syncs_per_step").row(0) == (2, 1)
+
+
 @for_each("wait, inferred", (synchronised(), False), (call("cudaStreamSynchronize", 3, 80), True))
 def test_blocking_behind_an_unknown_stream_is_inferred(wait: Item, inferred: bool) -> None:
     one = gap(EXCHANGE, OTHER, wait)

@@ -113,6 +113,22 @@ def test_pauses_of_all_ranks_in_turn_are_named_and_their_own_part_counts(pauses:
     assert next(one for one in found if one.id == "communication-lateness-rotates").bound_ns == bound
 
 
+@for_each("calls, of_optimizer, named", (1, 1, False), (3, 3, False), (2, 1, True), (40, 40, True), (2, None, True))
+def test_what_the_optimizer_reads_once_a_step_is_no_cause_and_no_plan(calls: int, of_optimizer: int | None, named: bool) -> None:
+    """A gradient norm has to be read: what comes late after it is late by itself."""
+    waits: dict[str, FactValue] = {
+        "launch_starved_ns": 20_000_000,
+        "host_work_ns": 20_000_000,
+        "host_sync_ns": 0,
+        "sync_restart_ns": 18_000_000,
+    }
+    given = {**waits, "sync_calls_per_step": calls, "optimizer_syncs_per_step": of_optimizer, "python_seen": True, "copy_d2h_bytes": 8}
+    found, said = explained(**given)
+    assert (said.cause is not None and said.cause.finding == "host-synchronisation") is named
+    reads = next(fix for one in found if one.id == "host-synchronisation" for fix in one.fixes if fix.id == "HOST-09")
+    assert reads.reach_ns == (None if of_optimizer is None else 18_000_000 if named else 0)
+
+
 @for_each("step", 0, None)
 def test_of_a_step_of_no_known_length_there_are_no_shares(step: int | None) -> None:
     assert {bound.share for bound in walls(step_ns=step, transport_blocking_ns=3_700_000).values()} == {None}
