@@ -505,7 +505,8 @@ def _control(state: State) -> Next | None:
     named = [gap for gap in state.sure() if not gap.inner]
     for gap in sorted(named, key=lambda gap: gap.left):
         later = [place for place in state.question.reverts if gap.right < place < state.last][:_REVERTS]
-        doubtful = (one.place for one in state.measured if one.place > gap.right and one.count < _SURE and _back(one, gap))
+        unsure = (one for one in state.measured if one.place > gap.right and one.count < _SURE)
+        doubtful = (one.place for one in unsure if abs(one.mean - gap.base) < abs(one.mean - gap.new))  # nearer to the level before
         place = next((place for place in (*doubtful, *(one for one in later if one not in state.raw)) if state.can(place)), None)
         if place is not None:
             return _next(state, place, "control")
@@ -514,11 +515,6 @@ def _control(state: State) -> Next | None:
         if widest is not None and widest.right - widest.left > _UNSEEN * state.question.count:
             return _next(state, middle(widest, state.exhausted), "control")
     return None
-
-
-def _back(one: Readings, gap: Gap) -> bool:
-    """Whether a candidate lies nearer to the level before a step than to that after it."""
-    return abs(one.mean - gap.base) < abs(one.mean - gap.new)
 
 
 def _lacking(state: State, gap: Gap) -> Iterator[int]:

@@ -224,7 +224,7 @@ def device_facts(one: DeviceMeasure, records: DeviceRecords, knowledge: Knowledg
         **_kernels(one),
         **_memory(one, records),
         "host_pauses": _pauses(one),
-        "host_pause_most": _most_paused(one),
+        "host_pause_most": next(iter(_named_pauses(one)["name"]), None),
         "launch_starved_range": one.causes.late_range,
         "other_processes": one.others,
         "copy_d2h_rare_share": _rare_share(one.counts["copy_d2h_bytes"]),
@@ -382,11 +382,6 @@ def _pauses(one: DeviceMeasure) -> str | None:
     """The calls and ranges that take most of the long pauses, with their time per step; None where none or less than half is named."""
     named = _named_pauses(one)
     return _calls_told(one, named.filter(pl.col("ns") >= PAUSE_NAMED * pl.col("ns").sum())) or None
-
-
-def _most_paused(one: DeviceMeasure) -> str | None:
-    """The call or range that takes most of the long pauses, without its time; None as for `_pauses`."""
-    return next(iter(_named_pauses(one)["name"]), None)
 
 
 def _named_pauses(one: DeviceMeasure) -> pl.DataFrame:

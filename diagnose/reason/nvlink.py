@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from msgspec import structs
 
@@ -29,15 +29,12 @@ def with_links(ranks: Ranks, platform: Platform | None) -> Ranks:
     if platform is None or domain is None:
         return ranks
     exchanges = [
-        structs.replace(one, link_gb_s=platform.nvlink_gb_per_s) if one.bus_gb_s is not None and _in_one(one.ranks, domain) else one
+        structs.replace(one, link_gb_s=platform.nvlink_gb_per_s)
+        if one.bus_gb_s is not None and len({rank // domain for rank in one.ranks}) == 1
+        else one
         for one in ranks.exchanges
     ]
     return structs.replace(ranks, exchanges=tuple(exchanges))
-
-
-def _in_one(ranks: Sequence[int], domain: int) -> bool:
-    """Whether these ranks lie in one domain."""
-    return len({rank // domain for rank in ranks}) == 1
 
 
 def _holds_whole(placed: Mapping[int, str], size: int) -> bool:

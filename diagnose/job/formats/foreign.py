@@ -23,7 +23,9 @@ def refuse_foreign(text: JobText) -> None:
         trees = list(_documents(text))
     else:
         trees = [] if tree is None else [tree.data]
-    found = next((one for data in trees for one in text.table.foreign if any(_holds_all(data, keys) for keys in one.keys)), None)
+    wanted = [(one, [key.partition("=") for key in keys]) for one in text.table.foreign for keys in one.keys]
+    held = (one for data in trees for one, keys in wanted if all(_holds(data, path.split("."), start) for path, _, start in keys))
+    found = next(held, None)
     if found is not None:
         raise refusal(text, found)
 
@@ -96,10 +98,6 @@ def _imported(tree: ast.Module) -> Iterator[str]:
             yield from (one.name for one in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module
-
-
-def _holds_all(data: Mapping[Any, object], keys: tuple[str, ...]) -> bool:
-    return all(_holds(data, key.partition("=")[0].split("."), key.partition("=")[2]) for key in keys)
 
 
 def _holds(node: object, path: list[str], start: str) -> bool:

@@ -32,7 +32,8 @@ _DEFAULTS: Mapping[str, object] = {  # FSDPConfig's and TrainerConfig's own
 
 
 def _read(text: JobText) -> Parsed | None:
-    if text.python is None or not _of_xtuner(text.python):
+    imports = () if text.python is None else (node.module or "" for node in text.python.body if isinstance(node, ast.ImportFrom))
+    if text.python is None or not any(module.startswith(_PACKAGE) for module in imports):
         return None
     names = _assigned(text.python)
     trainers = [node for node in names.values() if isinstance(node, ast.Call) and _name(node.func) == _TRAINER]
@@ -47,10 +48,6 @@ def _read(text: JobText) -> Parsed | None:
     named = "its model" if model is None else _name(model.func)
     notes = [] if sizes else [f"{named} is not in a file beside {text.source}: the model's sizes are not known"]
     return Parsed(format=NAME, leaves=tuple(_settled(leaves)), notes=tuple(notes), open_ended=not sizes)
-
-
-def _of_xtuner(tree: ast.Module) -> bool:
-    return any(isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_PACKAGE) for node in tree.body)
 
 
 def _assigned(tree: ast.Module) -> dict[str, ast.expr]:

@@ -63,7 +63,8 @@ def _claims(document: Diagnosis, shares: Mapping[str, float]) -> Iterator[r.Clai
         if wall.bound_ns is None or not wall.share or (wall.share < LITTLE and wall.wall != document.verdict.target_wall):
             continue
         ceiling = words.VOCABULARY.is_ceiling(wall.wall)
-        own = [start for key, start in starts.items() if (_part(key) in wall.parts if ceiling else key.startswith(_COMPUTE))]
+        parts = {key: _WALL_PART.get(key, key.removeprefix("waiting_")) for key in starts}  # of a wall's bound, by those of the bar
+        own = [start for key, start in starts.items() if (parts[key] in wall.parts if ceiling else key.startswith(_COMPUTE))]
         share = min(wall.share, 1.0)
         low = wall.bound_ns if wall.lower_ns is None else wall.lower_ns
         least, most = units.time(low), units.time(wall.bound_ns)
@@ -90,11 +91,6 @@ def _lined(claims: Iterable[r.Claim]) -> tuple[r.Claim, ...]:
         ends[line:] = [end, *ends[line + 1 :]]
         found.append(replace(one, line=line + 1))
     return tuple(found)
-
-
-def _part(key: str) -> str:
-    """The part of a wall's bound that a part of the bar is."""
-    return _WALL_PART.get(key, key.removeprefix("waiting_"))
 
 
 def amounts_of(document: Diagnosis, step: StepBudget) -> Iterator[tuple[str, int]]:
