@@ -86,7 +86,7 @@ def test_there_is_a_sample_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("documents", [DOCUMENTS, pytest.param(HOSTILE, marks=pytest.mark.deep)], ids=["usual", "hostile"])
-@pytest.mark.parametrize("format_", [writer.name for writer in writers()])
+@for_each("format_", *(writer.name for writer in writers()))
 def test_the_same_document_gives_the_same_bytes(format_: str, documents: dict[str, Sample]) -> None:
     def same(name: str) -> bool:
         document = EVERY[name]()
