@@ -21,6 +21,11 @@ def ids(base: dict[str, object], **values: float | str | bool | None) -> set[str
     return {finding.id for finding in find(facts(**values), job=job(base), rulebook=BOOK)[0]}
 
 
+def test_what_may_be_wrong_asks_for_no_ranks_that_were_captured() -> None:
+    """It stands beside a finding of one rank and of all of them."""
+    assert [key for key, rule in BOOK.rules.items() if "capture several ranks" in rule.wrong_when] == []
+
+
 @for_each("layout", DSV3_128K, DSV3_256K, QWEN3_128K)
 def test_published_long_context_layouts_keep_4096_to_8192_tokens_on_a_rank(layout: dict[str, object]) -> None:
     assert not ids(layout) & (LENGTH | {"memory-attention-recompute-long-context", "memory-very-long-context"})
