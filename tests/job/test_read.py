@@ -228,11 +228,6 @@ def test_wrong_types_name_the_key_and_both_types(text: str, key: str, expected: 
     assert caught.value.exit_code == 2
 
 
-def test_names_in_one_text_are_a_list_where_the_setting_takes_a_single_one_too_and_in_flags() -> None:
-    assert parse_job("model: {recompute_modules: 'moe, mlp'}").get("recompute_modules") == ("moe", "mlp")
-    assert parse_job("MODEL_ARGS: {--window-size: '4096,0'}").get("window_size") == ("4096", "0")
-
-
 @for_each(
     "text, first, second",
     ("model: {seq_length: 4096}\ndataset: {seq_length: 8192}", "model.seq_length = 4096", "dataset.seq_length = 8192"),
@@ -258,10 +253,6 @@ def test_the_framework_copies_overlap_settings_over_the_model() -> None:
     assert job.settings["overlap_moe_expert_parallel_comm"].key == "comm_overlap.overlap_moe_expert_parallel_comm"
 
 
-def test_same_value_under_two_keys_is_fine() -> None:
-    assert parse_job("model: {seq_length: 4096}\ndataset: {seq_length: 4096}").get("seq_length") == 4096
-
-
 def test_precision_as_a_map_and_by_name() -> None:
     job = parse_job("model: {bf16: false}\nmixed_precision: {bf16: true, fp8: e4m3, fp8_recipe: mxfp8}")
     assert (job.get("bf16"), job.get("fp8"), job.get("fp8_recipe")) == (True, "e4m3", "mxfp8")
@@ -271,8 +262,16 @@ def test_precision_as_a_map_and_by_name() -> None:
     assert custom.get("fp8") is None, "an unknown name decides the precision, so no default may"
 
 
-def test_older_names_of_modules() -> None:
-    assert parse_job("recompute_modules: [up_proj, norm, moe_act]").get("recompute_modules") == ("mla_up_proj", "layernorm", "moe_act")
+@for_each(
+    "text, name, value",
+    # names in one text are a list where the setting takes a single one too, and in flags
+    ("model: {recompute_modules: 'moe, mlp'}", "recompute_modules", ("moe", "mlp")),
+    ("MODEL_ARGS: {--window-size: '4096,0'}", "window_size", ("4096", "0")),
+    ("model: {seq_length: 4096}\ndataset: {seq_length: 4096}", "seq_length", 4096),  # the same under two keys
+    ("recompute_modules: [up_proj, norm, moe_act]", "recompute_modules", ("mla_up_proj", "layernorm", "moe_act")),  # older names
+)
+def test_one_setting_is_read(text: str, name: str, value: object) -> None:
+    assert parse_job(text).get(name) == value
 
 
 def test_of_a_key_that_stands_twice_the_last_counts_as_in_the_loaders_of_the_frameworks() -> None:

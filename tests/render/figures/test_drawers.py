@@ -19,6 +19,7 @@ from diagnose.render import words
 from diagnose.render.figures import plotly, svg
 from diagnose.render.figures.figure import Axis, Bar, Bars, Cell, Cells, Fields, Figure, Look, Point, Points, Spans, stacked
 from tests.builders import bisection, comparison, diagnosis, hostile
+from tests.builders.cases import for_each
 from tests.builders.diagnosis import many_ranks
 from tests.builders.documents import figures_of
 from tests.render.reading import parsed
@@ -86,10 +87,6 @@ def groups(root: ET.Element) -> Iterator[list[ET.Element]]:
     """The elements of each group of the drawing that is told to a pointer, in their order."""
     for group in root.findall(f"{SVG}g"):
         yield [element for element in group if element.tag in (f"{SVG}rect", f"{SVG}g")]
-
-
-def test_every_datum_is_in_the_svg() -> None:
-    each(check_svg)
 
 
 def check_svg(figure: Figure) -> None:
@@ -167,10 +164,6 @@ def texts(root: ET.Element) -> set[str]:
     return {title_of(element) or element.text or "" for element in root.iter(f"{SVG}text")}
 
 
-def test_every_name_and_note_is_in_the_svg() -> None:
-    each(check_texts)
-
-
 def check_texts(figure: Figure) -> None:
     """Names, notes, units, title and caption stand in the drawing."""
     root = parsed(svg.draw(figure))
@@ -182,10 +175,6 @@ def check_texts(figure: Figure) -> None:
     assert root.find(f"{SVG}desc").text == visible(figure.caption)  # type: ignore[union-attr]
     for key in ("aria-labelledby", "aria-describedby"):
         assert any(element.get("id") == root.attrib[key] for element in root)
-
-
-def test_the_legend_has_each_kind_of_mark_once() -> None:
-    each(check_legend)
 
 
 def check_legend(figure: Figure) -> None:
@@ -212,10 +201,6 @@ ATTRIBUTES = (
     "x1 y1 x2 y2 rx width height stroke stroke-width stroke-opacity stroke-dasharray opacity transform text-anchor pointer-events patternUnits "
     "offset stop-color stop-opacity"
 )
-
-
-def test_nothing_in_the_svg_has_any_power() -> None:
-    each(check_powerless)
 
 
 def check_powerless(figure: Figure) -> None:
@@ -248,10 +233,6 @@ def plain(value: Any) -> Any:
 
 def shown_fields(data: Iterable[Bar | Point | Cell]) -> list[list[str]]:
     return [[visible(field) for field in datum.fields] for datum in data]
-
-
-def test_every_datum_is_in_plotlys_figure() -> None:
-    each(check_plotly)
 
 
 def check_plotly(figure: Figure) -> None:
@@ -298,10 +279,6 @@ def strings(value: Any) -> Iterator[str]:
             yield from strings(item)
 
 
-def test_no_text_is_markup_or_a_template_for_plotly() -> None:
-    each(check_literal)
-
-
 def check_literal(figure: Figure) -> None:
     """No text is markup, and every template is one of ours."""
     drawn = plotly.draw(figure)
@@ -342,3 +319,10 @@ def test_ticks_are_round_few_and_inside(low: float, span: float, whole: bool) ->
     assert len(found) >= 3 or (whole and end - start < 8)
     assert all(start - 1e-6 * (end - start) <= value <= end + 1e-6 * (end - start) for value, _ in found)
     assert all(math.isclose(value, round(value)) for value, _ in found) or not whole
+
+
+# Every datum, name and note is in the SVG, each kind of mark stands once in its legend, and nothing in it has any power; every datum is in
+# Plotly's figure, for which no text is markup or a template.
+@for_each("check", check_svg, check_texts, check_legend, check_powerless, check_plotly, check_literal)
+def test_every_figure_is_drawn_whole_and_harmless(check: Callable[[Figure], None]) -> None:
+    each(check)
