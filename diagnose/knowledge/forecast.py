@@ -70,12 +70,20 @@ class Contention(Strict, frozen=True, kw_only=True):
     fills_us: Ends
 
 
+class Stages(Strict, frozen=True, kw_only=True):
+    """SELECT of waiting for other pipeline stages, and what is told where it changes with this one's work."""
+
+    select: str
+    why: str
+
+
 class ForecastRules(Strict, frozen=True, kw_only=True):
     """The whole file; its comments explain the fields."""
 
     margin: Margin
     far: Far
     contention: Contention
+    stages: Stages
     report: Report
     whatif: Whatif
     replays: int
@@ -91,6 +99,7 @@ def load_forecast_rules(data: bytes | None = None) -> ForecastRules:
         found = contents(_FILE, ForecastRules, data)
         selects = {f"words.{name}.select": word.select for name, word in found.words.items()}
         selects |= {f"gpu.{name}": getattr(found.gpu, name) for name in Gpu.__struct_fields__}
+        selects["stages.select"] = found.stages.select
         for name in ("compute", "transport"):
             low, likely, high = getattr(found.contention, name)
             if not 0 <= low <= likely <= high < 1:

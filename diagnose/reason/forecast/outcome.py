@@ -152,7 +152,28 @@ class Replays(Struct, frozen=True, dict=True):
         """The graph after the changes, with what newly runs side by side slowed down."""
         found = after(self.graph, questions, end)
         moved = any(change.transformation in MOVING for question in questions for change in question.changes)
-        return settled(self.graph, found, end, self.rules.contention) if moved else found
+        return self._with_stages(settled(self.graph, found, end, self.rules.contention) if moved else found, end)
+
+    def _with_stages(self, graph: Graph, end: End) -> Graph:
+        """The same with waiting for other stages in proportion to what this one does itself; at worst no shorter than it was."""
+        if graph is self.graph or not self.own:
+            return graph
+        by = self._own(graph) / self.own
+        waits, by = self._waits(graph), max(by, 1.0) if end == "high" else by
+        return dataclasses.replace(graph, nodes=graph.nodes.with_columns(_times("duration", waits, by)))
+
+    def _waits(self, graph: Graph) -> pl.Series:
+        """What waits for other pipeline stages that no captured rank explains."""
+        return selected(graph, self.rules.stages.select) & graph.nodes["instance"].is_null()
+
+    @cached_property
+    def own(self) -> int:
+        """What the steps would take without waiting for other stages, ns; 0 where none are waited for."""
+        return self._own(self.graph) if self._waits(self.graph).any() else 0
+
+    def _own(self, graph: Graph) -> int:
+        nodes = graph.nodes.with_columns(_times("duration", self._waits(graph), 0.0))
+        return sum(replayed(dataclasses.replace(graph, nodes=nodes)).lengths)
 
     @cached_property
     def _ranks(self) -> tuple[Replays, ...]:
@@ -250,6 +271,11 @@ def _times_factors(graph: Graph, of_questions: Sequence[Sequence[tuple[str, floa
     return dataclasses.replace(
         graph, nodes=graph.nodes.with_columns((pl.col("duration") * together).round().cast(pl.Int64).alias("duration"))
     )
+
+
+def _times(column: str, mask: pl.Series, by: float) -> pl.Expr:
+    """Whole ns of a column, times a factor where `mask` holds."""
+    return pl.when(mask).then((pl.col(column) * by).round().cast(pl.Int64)).otherwise(column).alias(column)
 
 
 def ranged(questions: Sequence[Question]) -> bool:

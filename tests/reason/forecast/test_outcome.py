@@ -79,6 +79,20 @@ def test_a_range_is_as_wide_as_its_ends_and_what_the_replay_leaves_out(rules: Fo
     assert span.low == min(62 * MS, 65 * MS - round(15 * MS * rules.margin.of_saving["scale"] + 80 * MS * rules.margin.of_step))
 
 
+def test_other_stages_of_a_pipeline_change_as_this_one_does(rules: ForecastRules) -> None:
+    """The combine of 10 waits for another stage: with the exchange half as long the other 70 of the step take 55, and so 10 take 8."""
+    pipeline = [(name, {**told, "role": "transport", "comm": "pipeline"} if name == "combine" else told) for name, told in STEP]
+    found = small_graph(pipeline, WAITS)
+    replays = Replays(replace(found, steps=found.steps.with_columns(pl.lit(80 * MS).alias("end"))), rules)
+    exchange = question("exchange", "role = 'transport' AND comm = 'expert'", (0.5, 0.5, 1.0))
+    assert replays.own == 70 * MS
+    assert replays.after([exchange]).span.likely == 55 * MS + round(10 * MS * 55 / 70)
+    assert replays.after([exchange]).span.high == 80 * MS
+    slower = question("slower", "bucket = 'expert_gemm'", (1.5, 1.5, 1.5))
+    assert replays.after([slower]).span.high >= replays.after([slower]).span.likely > 80 * MS
+    assert Replays(graph(), rules).own == 0
+
+
 def test_what_goes_beyond_what_was_tried_is_told_so(rules: ForecastRules) -> None:
     """A fix that would leave 30 of 80 ms: at worst a quarter of what it saves comes true. A question of a user is taken at its word."""
     far = question("far", "bucket = 'expert_gemm' OR bucket = 'dispatch'", fix="far")
