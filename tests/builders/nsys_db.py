@@ -50,12 +50,9 @@ START = "CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER, utcTim
 DIAGNOSTIC = "CREATE TABLE DIAGNOSTIC_EVENT (timestamp INTEGER, timestampType INTEGER, source INTEGER, severity INTEGER, text TEXT, globalPid INTEGER)"
 
 NAMES = {
-    1: "void gemm<(int)128>(T1 *)",
-    2: "gemm",
-    3: "cudaLaunchKernel_v7000",
-    4: "ncclDevKernel_AllReduce(T1)",
+    1: "void gemm<(int)128>(T1 *)", 2: "gemm", 3: "cudaLaunchKernel_v7000", 4: "ncclDevKernel_AllReduce(T1)",
     5: "ncclDevKernel_AllReduce",
-}
+}  # fmt: skip
 
 
 def kernel(

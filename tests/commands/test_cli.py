@@ -99,11 +99,9 @@ def test_the_engine_is_the_one_asked_for(pipeline: StandIn, arguments: list[str]
 
 @for_each(
     "arguments",
-    ["--scheduler", "tcp://host:1"],
-    ["--engine", "dask", "--scheduler", "x", "--jobs", "2"],
-    ["--jobs", "0"],
+    ["--scheduler", "tcp://host:1"], ["--engine", "dask", "--scheduler", "x", "--jobs", "2"], ["--jobs", "0"],
     ["--engine", "ray"],
-)
+)  # fmt: skip
 def test_options_of_engines_that_do_not_go_together_are_2_before_any_work(pipeline: StandIn, arguments: list[str]) -> None:
     assert main(["x.json", *arguments]) == 2
     assert pipeline.inputs == ()
@@ -482,12 +480,9 @@ def test_explain_speaks_in_the_numbers_of_a_diagnosis(name: str, saved: Path, ca
     out = capsys.readouterr().out
     assert "in this run:" in out
     assert {
-        "host-launch-starved": "24.807 ms",
-        "HOST-03": "no finding",
-        "step_ns": "215.050 ms",
-        "negative_duration": "3 in CUPTI",
+        "host-launch-starved": "24.807 ms", "HOST-03": "no finding", "step_ns": "215.050 ms", "negative_duration": "3 in CUPTI",
         "communication": "45.273 ms",
-    }[name] in out
+    }[name] in out  # fmt: skip
 
 
 # --- `diagnose kernel -` ----------------------------------------------------------------------------------------------
@@ -514,11 +509,8 @@ def test_one_line_of_json_for_each_in_order(taxonomy: Taxonomy):
         "evidence": "name", "rule": "gemm", "ambiguous": True, "alternatives": ["expert_gemm", "router", "vision_encoder"],
     }  # fmt: skip
     assert (second["bucket"], second["rule"], second["evidence"], second["ambiguous"]) == (
-        "expert_gemm",
-        "expert_operator",
-        "operator",
-        False,
-    )
+        "expert_gemm", "expert_operator", "operator", False,
+    )  # fmt: skip
     assert second["not_understood"] == ["colour"]
     assert (third["bucket"], fourth["bucket"]) == ("memset", "memcpy")
 

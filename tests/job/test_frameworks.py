@@ -297,11 +297,8 @@ def small_pretrain_config() -> ConfigContainer:
 """
     job = parse_job(text)
     assert told(job, "tensor_model_parallel_size", "moe_flex_dispatcher_backend", "micro_batch_size", "model_name") == (
-        4,
-        "deepep",
-        1,
-        "a/b",
-    )
+        4, "deepep", 1, "a/b",
+    )  # fmt: skip
     assert any("_pretrain_common() is not known" in note for note in job.notes)
     assert not any(one.source == "default" for one in job.settings.values())
 

@@ -486,10 +486,8 @@ def test_a_size_that_is_not_known_is_not_doubled() -> None:
 
 @for_each(
     "more, recompute",
-    ("", "full"),
-    ("gradient_checkpointing: false\n", "full"),
-    ("disable_gradient_checkpointing: true\n", "none"),
-)
+    ("", "full"), ("gradient_checkpointing: false\n", "full"), ("disable_gradient_checkpointing: true\n", "none"),
+)  # fmt: skip
 def test_llama_factory_recomputes_unless_its_own_switch_is_set(more: str, recompute: str) -> None:
     text = f"stage: sft\nfinetuning_type: full\nmodel_name_or_path: x\ncutoff_len: 4096\nper_device_train_batch_size: 1\n{more}"
     assert parse_job(text).get("recompute_granularity") == recompute

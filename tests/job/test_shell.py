@@ -182,11 +182,9 @@ def test_a_function_is_read_where_it_is_called() -> None:
 
 @for_each(
     "command, read",
-    ('ssh node1 "torchrun train.py"', True),
-    ("ssh node1 torchrun", False),
-    ('ssh "a node" hostname', False),
+    ('ssh node1 "torchrun train.py"', True), ("ssh node1 torchrun", False), ('ssh "a node" hostname', False),
     ('ssh "torchrun train.py"', False),
-)
+)  # fmt: skip
 def test_what_ssh_is_told_in_one_text_is_read(command: str, read: bool) -> None:
     script = read_script(f"{command}\n")
     assert any(run.tokens[0].text == "torchrun" for run in script.runs) == read

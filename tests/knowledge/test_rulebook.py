@@ -371,12 +371,9 @@ def test_a_bare_bucket_file_is_no_rule_but_counts_in_the_digest(tmp_path: Path) 
 
 ROOT = Path(__file__).parents[2]
 REQUIRED = {
-    "COM": (1, 2, 5, 6, 7, 9, 10, 11, 13, 15, 18, 20),
-    "HOST": (1, 3, 4, 5, 7, 8),
-    "MEM": (1, 2, 3, 6, 8),
-    "CPY": (2,),
+    "COM": (1, 2, 5, 6, 7, 9, 10, 11, 13, 15, 18, 20), "HOST": (1, 3, 4, 5, 7, 8), "MEM": (1, 2, 3, 6, 8), "CPY": (2,),
     "CMP": (1, 2, 3, 5),
-}
+}  # fmt: skip
 REQUIRED_FIXES = {f"{group}-{number:02d}" for group, numbers in REQUIRED.items() for number in numbers}
 BRIDGE_ONLY = {"MEM-13", "VLM-11"}  # Megatron-LM trains no LoRA adapters and packs nothing on-line
 NOT_CAPTURED = re.compile(r"not recorded|was recorded|holds no range|does not tell|allocator events|neither checkpoint|traced as a whole")

@@ -140,11 +140,9 @@ def test_host_calls_have_one_role(hosts: HostRules):
 
 @for_each(
     "call, waits_for",
-    ("cudaStreamSynchronize", "stream"),
-    ("cudaEventSynchronize", "event"),
-    ("cudaDeviceSynchronize", "device"),
+    ("cudaStreamSynchronize", "stream"), ("cudaEventSynchronize", "event"), ("cudaDeviceSynchronize", "device"),
     ("cudaMemcpy", "stream"),
-)
+)  # fmt: skip
 def test_what_a_synchronising_call_waits_for(hosts: HostRules, call: str, waits_for: str):
     found = [
         what for what in ("stream", "event", "device") if pl.Series([call]).str.contains(hosts.call_pattern("synchronise", what)).item()

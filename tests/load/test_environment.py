@@ -37,11 +37,9 @@ def captured(tmp_path: Path, variables: dict[str, str], command: str = "python")
     rows = [("PROCESS_0:COMMAND", command), ("PROCESS_0:USER_NAME", "alice"), ("PROCESS_0:WORKING_DIR", "/home/alice/secret-project")]
     rows += [("PROCESS_0:ENVIRONMENT_VARIABLE", f'{name}="{value}"') for name, value in variables.items()]
     system = [
-        ("Hostname", HOST),
-        ("NvDriverVersion", "560.94"),
-        ("CpuDescription", "Some CPU @ 2.50GHz"),
+        ("Hostname", HOST), ("NvDriverVersion", "560.94"), ("CpuDescription", "Some CPU @ 2.50GHz"),
         ("TargetInstallDir", "/home/alice/x"),
-    ]
+    ]  # fmt: skip
     return add(
         basic(tmp_path / "a.sqlite"),
         db.CAPTURE,
@@ -243,11 +241,9 @@ def test_of_several_devices_all_values_stand(tmp_path: Path) -> None:
 
 def test_odd_values_are_no_fault(tmp_path: Path) -> None:
     rows = [
-        (0, "", "NvDriverVersion", 0, b"\xff\xfe"),
-        (0, "", "CpuCores", 0, "many"),
-        (0, "", "CudaDriverVersion", 0, "x"),
+        (0, "", "NvDriverVersion", 0, b"\xff\xfe"), (0, "", "CpuCores", 0, "many"), (0, "", "CudaDriverVersion", 0, "x"),
         (0, "", None, 0, 3),
-    ]
+    ]  # fmt: skip
     trace = load(add(basic(tmp_path / "a.sqlite"), SYSTEM, TARGET_INFO_SYSTEM_ENV=rows))
     assert set(told(trace.provenance.environment)) == {"Nsight Systems of the export"}
 

@@ -295,11 +295,9 @@ def test_what_the_profiler_takes_itself_counts_while_the_gpu_is_at_work_and_what
     """Names as libkineto writes them; a full queue and a module that is loaded are the program's own doing."""
     of_the_profiler = [("Buffer Flush", 0, 4), ("Activity Buffer Request", 20, 5), ("Instrumentation", 24, 3), ("Buffer Flush", 38, 500)]
     of_cuda = [
-        ("Command Buffer Full", 10, 9),
-        ("Lazy Function Loading", 28, 9),
-        ("Driver Compiler", 5, 4),
+        ("Command Buffer Full", 10, 9), ("Lazy Function Loading", 28, 9), ("Driver Compiler", 5, 4),
         ("Runtime Triggered Module Loading", 5, 4),
-    ]
+    ]  # fmt: skip
 
     def told(spans: list[tuple[str, float, float]]) -> Provenance:
         noted = [{"ph": "X", "cat": "overhead", "name": name, "pid": -1, "tid": 0, "ts": ts, "dur": dur} for name, ts, dur in spans]
@@ -585,11 +583,8 @@ def test_ranges_join_to_the_whole(count: int, pieces: int, tmp_path: Path) -> No
     whole = kineto_stream.joined([part.part for part in parts])
     single = kineto_stream.decode_stream(kineto_stream.EventStream(iter([data[start:]]), b""))
     assert (whole.read, whole.refused, whole.pids, whole.thread_names) == (
-        single.part.read,
-        single.part.refused,
-        single.part.pids,
-        single.part.thread_names,
-    )
+        single.part.read, single.part.refused, single.part.pids, single.part.thread_names,
+    )  # fmt: skip
     assert sorted(whole.names) == sorted(single.part.names)
     assert parts[-1].tail == single.tail
 

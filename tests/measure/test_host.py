@@ -460,12 +460,9 @@ def test_a_launching_call_that_takes_long_is_never_charged_to_the_synchronisatio
 def test_two_findings_never_claim_the_same_time() -> None:
     """A collection of 31.5 ms that nothing marks comes before CUDA graphs, which would not remove it."""
     told = facts(
-        launch_starved_ns=37_600_000,
-        host_work_ns=36_100_000,
-        host_sync_ns=1_500_000,
-        sync_restart_ns=1_000_000,
+        launch_starved_ns=37_600_000, host_work_ns=36_100_000, host_sync_ns=1_500_000, sync_restart_ns=1_000_000,
         host_gap_excess_ns=31_500_000,
-    )
+    )  # fmt: skip
     findings, _ = find(told, job=None, rulebook=KNOWLEDGE.rulebook)
     claims = {one.id: one.bound_ns for one in findings if one.wall == "host_overhead"}
     assert claims == {"host-long-gaps": 31_500_000, "host-synchronisation": 2_500_000}

@@ -73,19 +73,12 @@ RANGED: list[Run] = [
 ]  # fmt: skip
 # A layer of experts, two products each way, in a capture without ranges: products tell by the order of their operands which way they go.
 EXPERTS: list[Run] = [
-    ("softmax", None, 1, 5),
-    ("permute", None, 1, 10),
-    ("nccl", None, 1, 50),
-    ("nvjet_tst_TNN", None, 2, 20),
-    ("permute", None, 1, 10),
-]
+    ("softmax", None, 1, 5), ("permute", None, 1, 10), ("nccl", None, 1, 50), ("nvjet_tst_TNN", None, 2, 20), ("permute", None, 1, 10),
+]  # fmt: skip
 BACK: list[Run] = [
-    ("nvjet_tst_NNN", None, 1, 20),
-    ("nvjet_tst_NTT", None, 1, 20),
-    ("nvjet_tst_NNN", None, 1, 20),
-    ("nvjet_tst_NTT", None, 1, 20),
+    ("nvjet_tst_NNN", None, 1, 20), ("nvjet_tst_NTT", None, 1, 20), ("nvjet_tst_NNN", None, 1, 20), ("nvjet_tst_NTT", None, 1, 20),
     ("elementwise", None, 1, 9),
-]
+]  # fmt: skip
 # The same where names tell nothing, the activation between the products: two layers, the second one's passes on either side of the loss.
 BLOCK: list[Run] = [("expert", None, 2, 20), ("softmax", None, 1, 5), ("expert", None, 2, 20)]
 BLOCK_BACK: list[Run] = [("expert", None, 4, 20), ("elementwise", None, 1, 9), ("expert", None, 4, 20)]
@@ -407,11 +400,8 @@ def test_where_nothing_tells_of_experts_that_the_job_repeats_nothing_is_known(mo
 
 @for_each(
     "names, told",
-    (("nvjet_tst_TNN", "nvjet_tst_NNN"), True),
-    (("nvjet_tst_TNN",), False),
-    (("expert",), False),
-    ((), None),
-)
+    (("nvjet_tst_TNN", "nvjet_tst_NNN"), True), (("nvjet_tst_TNN",), False), (("expert",), False), ((), None),
+)  # fmt: skip
 def test_names_of_both_ways_tell_of_experts(names: tuple[str, ...], told: bool | None) -> None:
     assert (
         recompute(

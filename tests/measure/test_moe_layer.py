@@ -8,12 +8,9 @@ from diagnose.measure.moe_layer import moe_layer
 KINDS = {"class_id": pl.UInt16, "kind": pl.String, "rule": pl.String}
 CLASSES = pl.DataFrame({"class_id": [0, 1], "kind": [None, "data"], "rule": ["experts", "nccl"]}, schema=KINDS)
 LETTERS = {
-    "r": ("router", "compute"),
-    "p": ("dispatch", "packing"),
-    "x": ("dispatch", "transport"),
-    "e": ("expert_gemm", "compute"),
+    "r": ("router", "compute"), "p": ("dispatch", "packing"), "x": ("dispatch", "transport"), "e": ("expert_gemm", "compute"),
     "a": ("attention", "compute"),
-}
+}  # fmt: skip
 FORWARD, BACKWARD = "rpxeexp", "pxeeexpr"
 
 

@@ -53,11 +53,8 @@ def test_the_budget_holds_each_step_and_the_median_of_each_figure() -> None:
     ]
     assert found.median is not None
     assert (found.median.index, found.median.window_ns, found.median.compute_busy_ns, found.median.transport_busy_ns) == (
-        None,
-        1000,
-        500,
-        100,
-    )
+        None, 1000, 500, 100,
+    )  # fmt: skip
 
 
 def test_the_mean_is_of_all_steps_together_and_the_typical_step_is_a_real_one() -> None:
@@ -71,11 +68,8 @@ def test_the_mean_is_of_all_steps_together_and_the_typical_step_is_a_real_one() 
 def test_a_bucket_that_a_step_lacks_counts_as_nothing_there() -> None:
     rows = {row.bucket: row for row in device_records(three_steps()).buckets}
     assert (rows["dispatch"].kernels, rows["dispatch"].work_ns, rows["dispatch"].busy_ns, rows["dispatch"].exclusive_ns) == (
-        1,
-        133,
-        133,
-        133,
-    )
+        1, 133, 133, 133,
+    )  # fmt: skip
     assert (rows["dense_gemm"].kernels, rows["dense_gemm"].work_ns) == (1, 500)
     assert rows["dispatch"].share == 400 / 1900
     assert sum(row.share for row in rows.values()) == 1.0

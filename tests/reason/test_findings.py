@@ -436,11 +436,9 @@ def test_stages_that_were_measured_decide_whether_balancing_them_is_left_to_do(s
 
 @for_each(
     "platform, first",
-    ("h100", "16 H100 over InfiniBand"),
-    ("gb200", "DeepSeek-V3 on 256 GB200"),
-    ("a100", "8 B200 in one NVLink domain"),
-    (None, "8 B200 in one NVLink domain"),
-)
+    ("h100", "16 H100 over InfiniBand"), ("gb200", "DeepSeek-V3 on 256 GB200"),
+    ("a100", "8 B200 in one NVLink domain"), (None, "8 B200 in one NVLink domain"),
+)  # fmt: skip
 def test_what_was_published_of_the_own_platform_is_told_first(platform: str | None, first: str) -> None:
     given = make_context(facts(platform=platform), None, BOOK)
     expected = FixReader(context=given).fix(BOOK.fixes["COM-02"]).expected

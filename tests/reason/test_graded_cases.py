@@ -60,12 +60,9 @@ def test_a_warning_of_the_profiler_lowers_certainty() -> None:
 def test_summed_transport_names_no_wall() -> None:
     """38 % of summed kernel time in NCCL, all of it beside compute: hidden, and no wall."""
     hidden = facts(
-        transport_busy_ns=38_000_000,
-        transport_busy_share=0.38,
-        transport_exposed_ns=1_000_000,
-        transport_exposed_share=0.01,
+        transport_busy_ns=38_000_000, transport_busy_share=0.38, transport_exposed_ns=1_000_000, transport_exposed_share=0.01,
         transport_blocking_ns=0,
-    )
+    )  # fmt: skip
     judged = verdict(bounds(hidden, BOOK), hidden, BOOK)
     assert judged.target_wall != "communication"
 

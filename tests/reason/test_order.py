@@ -327,11 +327,9 @@ def test_what_is_no_gradient_reduction_is_not_won_by_their_overlap() -> None:
     """Reductions of known groups are hidden; those of an unknown one are a timer's barriers or a norm's."""
     stalled = {"other_collective_blocking_ns": 9_000_000, "other_collective_blocking_share": 0.09, "other_gather_blocking_ns": 0}
     shown = {
-        "data_parallel_busy_ns": 30_000_000,
-        "data_parallel_blocking_ns": 1_000_000,
-        "data_gather_blocking_ns": 0,
+        "data_parallel_busy_ns": 30_000_000, "data_parallel_blocking_ns": 1_000_000, "data_gather_blocking_ns": 0,
         "data_gather_share": 0.3,
-    }
+    }  # fmt: skip
     given = facts(**stalled, **shown, other_reduction_share=1.0, **H100, **NCCL)
     found, _ = find(given, job=None, rulebook=BOOK, walls=bounds(given, BOOK))
     (one,) = [one for one in found if one.id == "communication-blocking-other"]
@@ -442,11 +440,8 @@ def test_what_two_findings_say_to_look_at_stands_once() -> None:
 
 def test_of_what_holds_too_little_to_judge_nothing_is_planned() -> None:
     cold: dict[str, FactValue] = {
-        "start_up_only": True,
-        "start_up_share": 0.99,
-        "elementwise_busy_ns": 30_000_000,
-        "pointwise_chain_ns": 20_000_000,
-    }
+        "start_up_only": True, "start_up_share": 0.99, "elementwise_busy_ns": 30_000_000, "pointwise_chain_ns": 20_000_000,
+    }  # fmt: skip
     for told, planned in (({**cold, "start_up_only": False}, True), (cold, False)):
         given = facts(**told)
         walls = bounds(given, BOOK)

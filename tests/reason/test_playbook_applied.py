@@ -139,11 +139,8 @@ def test_what_is_applied_is_what_the_framework_accepts() -> None:
     for data in (bridge_job(full), lm_job(full)):
         job = applied("MEM-02", data, H100)
         assert [job.get(name) for name in ("recompute_granularity", "recompute_modules", "recompute_method", "recompute_num_layers")] == [
-            "selective",
-            ("moe_act",),
-            "none",
-            0,
-        ]
+            "selective", ("moe_act",), "none", 0,
+        ]  # fmt: skip
         less = applied("MEM-03", data, H100)
         assert (less.get("recompute_granularity"), less.get("recompute_method")) == ("selective", "none")
         roomy = applied("MEM-03", data, facts(peak_reserved_bytes=40 << 30, device_memory_bytes=80 << 30))

@@ -18,12 +18,8 @@ from tests.builders.jobs import job, parse_job
 
 STARVED: dict[str, FactValue] = {"launch_starved_ns": 40_000_000, "host_gap_excess_ns": 20_000_000, "host_sync_ns": 9_000_000}
 PLAIN: dict[str, FactValue] = {
-    "has_experts": False,
-    "is_training": False,
-    "python_seen": False,
-    "framework_seen": "none",
-    "vision_encoder_share": 0.0,
-}
+    "has_experts": False, "is_training": False, "python_seen": False, "framework_seen": "none", "vision_encoder_share": 0.0,
+}  # fmt: skip
 PROGRAMS = BOOK.relevance.programs
 
 
@@ -216,11 +212,8 @@ def test_a_gather_of_parameters_is_offered_where_parameters_are_gathered() -> No
 
 def test_a_driver_call_for_every_tensor_is_no_fragmentation() -> None:
     calls: dict[str, FactValue] = {
-        "allocator_ns": 9_000_000,
-        "allocator_shadowed_ns": 0,
-        "allocator_restart_ns": 0,
-        "kernels_per_step": 470,
-    }
+        "allocator_ns": 9_000_000, "allocator_shadowed_ns": 0, "allocator_restart_ns": 0, "kernels_per_step": 470,
+    }  # fmt: skip
     off = offered(**calls, python_seen=True, allocator_calls_per_step=564)
     assert off["MEM-23"].state == "applicable"
     assert offered(**calls, python_seen=True, allocator_calls_per_step=90)["MEM-23"].state == "already_on"

@@ -322,11 +322,8 @@ def test_a_registry_of_torchtitan_gets_changes_in_the_words_of_today() -> None:
         "model_registry(…, moe_comm_backend=hybridep)",
     )
     assert {row.key for row in done.report.written if row.framework == "torchtitan"} == {
-        "activation_checkpoint",
-        "training.num_tokens_per_microbatch_per_dp_rank",
-        "debug.detect_anomaly",
-        "model_spec.moe_comm_backend",
-    }
+        "activation_checkpoint", "training.num_tokens_per_microbatch_per_dp_rank", "debug.detect_anomaly", "model_spec.moe_comm_backend",
+    }  # fmt: skip
     with pytest.raises(PatchRefusedError, match="where their dispatcher does not wait"):
         patched(text, "HOST-02", source="config_registry.py", given=H100)
     dense = text.replace("expert_parallel_degree=8, ", "")

@@ -117,11 +117,8 @@ def test_pauses_of_all_ranks_in_turn_are_named_and_their_own_part_counts(pauses:
 def test_what_the_optimizer_reads_once_a_step_is_no_cause_and_no_plan(calls: int, of_optimizer: int | None, named: bool) -> None:
     """A gradient norm has to be read: what comes late after it is late by itself."""
     waits: dict[str, FactValue] = {
-        "launch_starved_ns": 20_000_000,
-        "host_work_ns": 20_000_000,
-        "host_sync_ns": 0,
-        "sync_restart_ns": 18_000_000,
-    }
+        "launch_starved_ns": 20_000_000, "host_work_ns": 20_000_000, "host_sync_ns": 0, "sync_restart_ns": 18_000_000,
+    }  # fmt: skip
     given = {**waits, "sync_calls_per_step": calls, "optimizer_syncs_per_step": of_optimizer, "python_seen": True, "copy_d2h_bytes": 8}
     found, said = explained(**given)
     assert (said.cause is not None and said.cause.finding == "host-synchronisation") is named

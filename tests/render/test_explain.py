@@ -206,11 +206,9 @@ def test_buckets_of_the_user_are_explained_too(tmp_path: Path, capsys: pytest.Ca
 
 @for_each(
     "wrong, near",
-    ("COM-6", "COM-06"),
-    ("expert-gemm", "expert_gemm"),
-    ("job_recompute_module", "recompute_modules"),
+    ("COM-6", "COM-06"), ("expert-gemm", "expert_gemm"), ("job_recompute_module", "recompute_modules"),
     ("rule:host-launch-starvd", "host-launch-starved"),
-)
+)  # fmt: skip
 def test_unknown_ids_get_what_is_near(wrong: str, near: str) -> None:
     with pytest.raises(UsageError, match=near) as raised:
         told_of(wrong)

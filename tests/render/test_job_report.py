@@ -90,12 +90,9 @@ def test_rules_of_the_job_file_are_used_and_see_sizes_from_the_trace(own_rules: 
     assert (derived["world_size"].value, derived["world_size"].from_) == (16, "the trace")
     assert derived["num_microbatches"].value == 2
     assert {row.key for row in document.job.settings} == {
-        "model.tensor_model_parallel_size",
-        "model.pipeline_model_parallel_size",
-        "model.context_parallel_size",
-        "train.global_batch_size (--set)",
-        "micro_batch_size (--set)",
-    }
+        "model.tensor_model_parallel_size", "model.pipeline_model_parallel_size", "model.context_parallel_size",
+        "train.global_batch_size (--set)", "micro_batch_size (--set)",
+    }  # fmt: skip
     assert document.efficiency is not None
     assert document.efficiency.tflops_per_gpu is None
     assert document.efficiency.lacking

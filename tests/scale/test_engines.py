@@ -289,10 +289,8 @@ def test_without_distributed_the_command_to_install_it_is_told(ranks: Ranks, mon
 
 @for_each(
     "scheduler, said",
-    ("tcp://127.0.0.1:9", "can't be reached"),
-    ("missing.json", "no scheduler file"),
-    ("{file}", "names no address"),
-)
+    ("tcp://127.0.0.1:9", "can't be reached"), ("missing.json", "no scheduler file"), ("{file}", "names no address"),
+)  # fmt: skip
 def test_a_scheduler_that_cannot_be_reached_is_told(
     ranks: Ranks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheduler: str, said: str
 ) -> None:

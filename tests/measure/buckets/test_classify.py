@@ -210,12 +210,9 @@ def test_every_operation_gets_a_class_in_order(taxonomy: Taxonomy):
     assert found.class_id.name == "class_id"
     assert found.classes["class_id"].to_list() == list(range(5))
     assert rows(trace_of(launches), taxonomy, "bucket", "role", "operation") == [
-        ("dense_gemm", "compute", "gemm"),
-        ("memcpy", "copy", "copy"),
-        ("memset", "copy", "copy"),
-        ("other", "compute", "graph"),
+        ("dense_gemm", "compute", "gemm"), ("memcpy", "copy", "copy"), ("memset", "copy", "copy"), ("other", "compute", "graph"),
         ("other", "compute", "other"),
-    ]
+    ]  # fmt: skip
 
 
 def test_classes_are_decided_per_launch_context_not_per_name(taxonomy: Taxonomy):

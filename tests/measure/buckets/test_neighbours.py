@@ -756,12 +756,8 @@ def test_recorded_operators_inside_a_node_are_forward_work_done_again(taxonomy: 
     ]
     launches = [Launch(name=ADD, at=at, thread=thread) for at, thread in ((5, 1), (125, 2), (145, 2), (405, 2), (520, 2))]
     assert classes_of(trace_of(launches, ranges), taxonomy)["phase"].to_list() == [
-        "forward",
-        "recompute",
-        "backward",
-        "forward",
-        "backward",
-    ]
+        "forward", "recompute", "backward", "forward", "backward",
+    ]  # fmt: skip
 
 
 def test_what_lies_between_the_last_backward_node_and_the_optimizer_is_the_optimizer_s(taxonomy: Taxonomy):

@@ -136,11 +136,9 @@ def _exchanges(did: Did) -> Exchanges:
 def _listed(did: Did) -> SimpleNamespace:
     """What is listed of a device: every step as the others, the buckets' work, and what blocks for pipeline transfers."""
     budget = {
-        "window_ns": did.step_ns,
-        "blocking_transport_ns": did.blocked_ns,
-        "compute_busy_ns": did.compute_ns,
+        "window_ns": did.step_ns, "blocking_transport_ns": did.blocked_ns, "compute_busy_ns": did.compute_ns,
         "launch_starved_ns": did.starved_ns,
-    }
+    }  # fmt: skip
     return SimpleNamespace(
         blocking=({"role": "transport", "kind": "pipeline", "blocking_ns": did.elsewhere_ns, "status": "measured"},),
         steps=tuple(SimpleNamespace(index=index, **budget) for index in range(did.steps)),

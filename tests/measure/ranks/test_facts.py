@@ -238,12 +238,9 @@ def test_start_skew() -> None:
 def test_the_expert_group_that_loses_most_speaks() -> None:
     found = ranks(experts=(experts((0, 1, 2, 3), 2_000_000), experts((4, 5, 6, 7), 6_000_000)))
     assert given(found, *(name for name in OF_RANKS if name.startswith(("expert_imbalance", "expert_busiest")))) == {
-        "expert_imbalance_ns": 6_000_000,
-        "expert_imbalance_share": 0.06,
-        "expert_imbalance_spread": 1.3,
-        "expert_busiest_rank": "7",
+        "expert_imbalance_ns": 6_000_000, "expert_imbalance_share": 0.06, "expert_imbalance_spread": 1.3, "expert_busiest_rank": "7",
         "expert_busiest_share": 0.75,
-    }
+    }  # fmt: skip
 
 
 def test_uneven_experts_lengthen_their_all_to_alls_too() -> None:

@@ -93,11 +93,9 @@ def test_a_call_that_copies_from_ordinary_memory_waits_for_its_copy(until: int) 
 
 @for_each(
     "calls, expected",
-    ([(1, 0), (1, 5), (1, 9)], True),
-    ([(1, 0), (2, 5), (2, 9)], False),
-    ([(1, 0), (1, 5), (1, 5)], False),
+    ([(1, 0), (1, 5), (1, 9)], True), ([(1, 0), (2, 5), (2, 9)], False), ([(1, 0), (1, 5), (1, 5)], False),
     ([(1, 5), (1, 0)], False),
-)
+)  # fmt: skip
 def test_calls_are_in_turn_where_one_thread_makes_one_after_the_other(calls: list[tuple[int, int]], expected: bool) -> None:
     assert in_turn(pl.DataFrame(calls, schema=["thread", "start"], orient="row")) is expected
 

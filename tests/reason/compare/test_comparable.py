@@ -298,11 +298,8 @@ def uses(*rows: tuple[str, str, int, int]) -> list[KernelUse]:
 
 
 MODEL = (
-    ("gemm", "dense_gemm", 12, 40_000),
-    ("flash", "attention", 4, 50_000),
-    ("norm", "norm", 8, 20_000),
-    ("silu", "activation", 4, 30_000),
-)
+    ("gemm", "dense_gemm", 12, 40_000), ("flash", "attention", 4, 50_000), ("norm", "norm", 8, 20_000), ("silu", "activation", 4, 30_000),
+)  # fmt: skip
 UPDATE = ("adam", "optimizer", 2, 100_000)
 
 

@@ -118,11 +118,9 @@ def test_the_last_step_ends_with_its_last_operation_by_some_anchors() -> None:
 
 @for_each(
     "anchor, count, left",
-    ("range iteration N", 4, 3),
-    ("range iteration N", 3, 2),
-    ("range iteration N", 2, 2),
+    ("range iteration N", 4, 3), ("range iteration N", 3, 2), ("range iteration N", 2, 2),
     ("recurring collectives", 4, 4),
-)
+)  # fmt: skip
 def test_a_last_step_whose_end_is_not_known_is_left_out(anchor: str, count: int, left: int) -> None:
     """It ends with its last operation: what follows that in every step (garbage collection, a wait) would be half of it in the median."""
     steps = [{"attention": 30_000_000, "launch_starved": 12_000_000}] * (count - 1) + [{"attention": 30_000_000}]

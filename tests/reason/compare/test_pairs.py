@@ -24,11 +24,8 @@ PAIRS = deep_unless(QUICK, [name for name in scenario.names() if kind_of(name) =
 # The pipeline starts empty in the simulator, so that the first step is a third shorter than the others; four steps are too few to see past
 # it.
 STEPS = {
-    "pair-interleaving": 7,
-    "held-pair-stages-interleaved": 7,
-    "fresh-pair-four-stages-interleaved": 7,
-    "fresh-pair-four-stages-both": 7,
-}
+    "pair-interleaving": 7, "held-pair-stages-interleaved": 7, "fresh-pair-four-stages-interleaved": 7, "fresh-pair-four-stages-both": 7,
+}  # fmt: skip
 OTHER_WORK = {
     "pair-fp8": "precision",
     "pair-fp8-dense": "precision",
@@ -116,11 +113,9 @@ def check_first(found: Comparison, before: Recording, after: Recording) -> None:
     if first.category == "launch_starved":
         assert way * (there["why host"] - here["why host"]) > 0
     title = {
-        "transport": "exposed communication",
-        "copy": "exposed copies",
-        "packing": "exposed permute/unpermute",
+        "transport": "exposed communication", "copy": "exposed copies", "packing": "exposed permute/unpermute",
         "launch_starved": "launch-bound",
-    }
+    }  # fmt: skip
     said_first = title.get(first.category, first.category.replace("compute:", "compute in ").replace("_", " "))
     # behind what was lost or swapped, which is said in sentences of its own
     said = [sentence for sentence in found.outcome.moved.lower().split(". ") if " grew by " in sentence or " shrank by " in sentence]

@@ -86,11 +86,7 @@ def said(delta: StepDelta, side: str) -> Counter[str]:
         found[name] += getattr(row, side)
         for part in row.parts:
             cause = {
-                "allocator": "host",
-                "host_sync": "host",
-                "host_work": "host",
-                "dependency_stalled": "stalled",
-                "step_end": "stalled",
-            }.get(part.why, part.why)
+                "allocator": "host", "host_sync": "host", "host_work": "host", "dependency_stalled": "stalled", "step_end": "stalled",
+            }.get(part.why, part.why)  # fmt: skip
             found[f"why {cause}"] += getattr(part, side)
     return found

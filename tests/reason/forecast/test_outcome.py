@@ -255,11 +255,9 @@ def test_what_wins_nothing_does_not_stand_before_what_wins(rules: ForecastRules)
 
 @for_each(
     "bounds, tie, order",
-    ((30, 29), 3, ["gone", "little"]),
-    ((30, 26), 3, ["little", "gone"]),
-    ((30, 29), 0, ["little", "gone"]),
+    ((30, 29), 3, ["gone", "little"]), ((30, 26), 3, ["little", "gone"]), ((30, 29), 0, ["little", "gone"]),
     ((30, 31), 3, ["gone", "little"]),
-)
+)  # fmt: skip
 def test_of_findings_that_tie_the_one_goes_first_that_surely_wins_more(
     rules: ForecastRules, bounds: tuple[int, int], tie: int, order: list[str]
 ) -> None:
@@ -430,12 +428,9 @@ def launched_late(rules: ForecastRules) -> Replays:
         ("second", {"start": 40 * MS, "duration": 10 * MS, "bucket": "dense_gemm", "role": "compute"}),
     ]
     waits = [
-        ("call", "work", "thread", 0),
-        ("work", "again", "thread", 0),
-        ("call", "first", "issue", 0),
-        ("again", "second", "issue", 0),
+        ("call", "work", "thread", 0), ("work", "again", "thread", 0), ("call", "first", "issue", 0), ("again", "second", "issue", 0),
         ("first", "second", "stream", 0),
-    ]
+    ]  # fmt: skip
     found = small_graph(rows, waits)
     return Replays(replace(found, steps=found.steps.with_columns(pl.lit(50 * MS).alias("end"))), rules)
 
