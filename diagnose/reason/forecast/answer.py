@@ -179,7 +179,7 @@ def _answered(
             *_ASSUMED,
             *([f"{some}, stand for all: `--fix` with the plan's fixes replays every one"] if some else []),
             *([_ALONE] if alone else []),
-            *([replays.rules.stages.why] if replays.own else []),
+            *([replays.rules.stages.why] if replays.without_stages else []),
             *(replays.met.notes if replays.met else ()),
         )
         if told

@@ -156,9 +156,9 @@ class Replays(Struct, frozen=True, dict=True):
 
     def _with_stages(self, graph: Graph, end: End) -> Graph:
         """The same with waiting for other stages in proportion to what this one does itself; at worst no shorter than it was."""
-        if graph is self.graph or not self.own:
+        if graph is self.graph or not self.without_stages:
             return graph
-        by = self._own(graph) / self.own
+        by = self._length_without_stages(graph) / self.without_stages
         waits, by = self._waits(graph), max(by, 1.0) if end == "high" else by
         return dataclasses.replace(graph, nodes=graph.nodes.with_columns(_times("duration", waits, by)))
 
@@ -167,11 +167,12 @@ class Replays(Struct, frozen=True, dict=True):
         return selected(graph, self.rules.stages.select) & graph.nodes["instance"].is_null()
 
     @cached_property
-    def own(self) -> int:
-        """What the steps would take without waiting for other stages, ns; 0 where none are waited for."""
-        return self._own(self.graph) if self._waits(self.graph).any() else 0
+    def without_stages(self) -> int:
+        """What the steps would take without waiting for other stages, ns; 0 where there is no pipeline, or none are waited for."""
+        piped = selected(self.graph, "comm = 'pipeline'").any() and self._waits(self.graph).any()
+        return self._length_without_stages(self.graph) if piped else 0
 
-    def _own(self, graph: Graph) -> int:
+    def _length_without_stages(self, graph: Graph) -> int:
         nodes = graph.nodes.with_columns(_times("duration", self._waits(graph), 0.0))
         return sum(replayed(dataclasses.replace(graph, nodes=nodes)).lengths)
 
