@@ -520,3 +520,24 @@ def test_an_interleaved_pipeline_drains_sooner_where_a_stage_waits_in_the_all_re
     (effect,) = BOOK.fixes["COM-13"].effect
     assert effect.scale is not None
     assert selected(small_graph(nodes, []), effect.scale).to_list() == [True, False, True]
+
+
+def test_the_head_is_what_lies_between_the_last_norm_and_the_loss() -> None:
+    """Forward and back; a dense layer's products have a norm between them and the loss, and no product of another stream is the head."""
+    names = ["qkv", "norm", "fc", "last norm", "head", "loss", "loss back", "head dgrad", "head wgrad", "last norm back", "fc dgrad"]
+    buckets = {"norm": "norm", "last norm": "norm", "last norm back": "norm", "loss": "loss", "loss back": "loss"}
+    nodes = [(name, {"duration": 5, "bucket": buckets.get(name, "dense_gemm"), "role": "compute", "lane": 10}) for name in names]
+    nodes.insert(6, ("beside", {"duration": 5, "bucket": "dense_gemm", "role": "compute", "lane": 11}))
+    found = selected(small_graph(nodes, []), "head")
+    assert [name for (name, _), on in zip(nodes, found, strict=True) if on] == ["head", "head dgrad", "head wgrad"]
+
+
+def test_only_copies_from_ordinary_memory_get_faster_where_memory_is_pinned() -> None:
+    nodes = [
+        (name, {"duration": 30_000, "bucket": "memcpy", "copy": "h2d", "pinned": pinned})
+        for name, pinned in (("ordinary", False), ("pinned", True), ("untold", None))
+    ]
+    reads = [(f"read {name}", {"kind": "call", "duration": 0, "cause": "host_sync"}) for name, _ in nodes]
+    graph = small_graph([*nodes, *reads], [(name, f"read {name}", "awaited", 0) for name, _ in nodes])
+    (faster,) = (one.scale for one in BOOK.fixes["CPY-01"].effect if one.scale is not None)
+    assert selected(graph, faster).to_list() == [True, False, True, False, False, False]
