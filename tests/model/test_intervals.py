@@ -48,6 +48,8 @@ def test_parts_are_merged_apart_however_many_there_are_and_however_long(parts: i
     spans = [(chance.randrange(parts), start, start + chance.randrange(6)) for start in starts]
     found = merge(pl.DataFrame(spans, schema=["part", "start", "end"], orient="row").sample(fraction=1, shuffle=True, seed=1), ["part"])
     assert found.columns == ["part", "start", "end"]
+    nothing = merge(found.clear().with_columns(pl.lit(0).alias("other")), ["part"])
+    assert (nothing.schema, nothing.height) == (found.schema, 0)
     assert found.rows() == [
         (part, *row) for part in range(parts) for row in rows(merge(frame([(start, end) for one, start, end in spans if one == part])))
     ]
