@@ -222,6 +222,16 @@ def test_a_driver_call_for_every_tensor_is_no_fragmentation() -> None:
     assert offered(**few, python_seen=True)["MEM-23"].state == "already_on"
 
 
+def test_an_emptied_cache_may_be_what_allocator_calls_come_from_where_no_job_file_denies_it() -> None:
+    stalls: dict[str, FactValue] = {"allocator_ns": 9_000_000, "allocator_shadowed_ns": 0, "allocator_restart_ns": 0, "python_seen": True}
+    assert offered(**stalls)["MEM-22"].state == "unknown"
+    assert "MEM-22" not in offered(**{**stalls, "python_seen": False})
+    found, _ = find(facts(**{**PLAIN, **stalls}), job=job(), rulebook=BOOK)
+    assert {fix.state for one in found for fix in one.fixes if fix.id == "MEM-22"} == {"already_on"}, (
+        "Megatron empties it only where it is told to"
+    )
+
+
 def test_products_off_the_tensor_cores_are_told_in_the_types_that_the_gpu_has() -> None:
     slow: dict[str, FactValue] = {"fp32_product_busy_ns": 40_000_000, "python_seen": True}
     told = {
