@@ -152,7 +152,17 @@ class Replays(Struct, frozen=True, dict=True):
         """The graph after the changes, with what newly runs side by side slowed down."""
         found = after(self.graph, questions, end)
         moved = any(change.transformation in MOVING for question in questions for change in question.changes)
-        return self._with_stages(settled(self.graph, found, end, self.rules.contention) if moved else found, end)
+        found = settled(self.graph, found, end, self.rules.contention) if moved else found
+        return self._with_stages(found, end) if self._of_all_stages(questions) else found
+
+    def _of_all_stages(self, questions: Sequence[Question]) -> bool:
+        """Whether nothing that one pipeline stage alone has is changed."""
+        changes = [change for question in questions for change in question.changes if change.wall is None]
+        return not any((selected(self.graph, one.select) & self._apart).any() for one in changes if one.transformation != "resize")
+
+    @cached_property
+    def _apart(self) -> pl.Series:
+        return selected(self.graph, self.rules.stages.apart)
 
     def _with_stages(self, graph: Graph, end: End) -> Graph:
         """The same with waiting for other stages in proportion to what this one does itself; at worst no shorter than it was."""

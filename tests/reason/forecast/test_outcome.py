@@ -90,6 +90,11 @@ def test_other_stages_of_a_pipeline_change_as_this_one_does(rules: ForecastRules
     assert replays.after([exchange]).span.high == 80 * MS
     slower = question("slower", "bucket = 'expert_gemm'", (1.5, 1.5, 1.5))
     assert replays.after([slower]).span.high >= replays.after([slower]).span.likely > 80 * MS
+    # What this stage alone has the others do not get: 40 of encoder in place of the product, half as long, and 10 stay 10.
+    vision = [(name, {**told, "bucket": "vision_encoder"} if name == "product" else told) for name, told in pipeline]
+    found = small_graph(vision, WAITS)
+    alone = Replays(replace(found, steps=found.steps.with_columns(pl.lit(80 * MS).alias("end"))), rules)
+    assert alone.after([question("frozen", "bucket = 'vision_encoder'", (0.5, 0.5, 0.5))]).span.likely == 60 * MS
     # An all-reduce of unknown ranks is a stage's waiting in a pipeline alone.
     other = [(name, {**told, "comm": "other", "exchange": "all-reduce"} if name == "exchange" else told) for name, told in STEP]
     assert Replays(small_graph(other, WAITS), rules).without_stages == 0
