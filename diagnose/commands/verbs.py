@@ -64,3 +64,6 @@ class Commands(UserDict[str, click.Command]):
         listed = VERBS[verb]
         command: click.Command = getattr(import_module(f"diagnose.commands.{listed.module}"), listed.function)
         return command
+
+    def __setitem__(self, verb: str, command: click.Command) -> None:
+        raise TypeError(f"{verb}: a verb is a row of VERBS")

@@ -56,7 +56,7 @@ SELECT_COLUMNS: Mapping[str, pl.DataType] = {
     "before": pl.String(),  # the same of the one after it
     "behind": pl.String(),  # bucket of the nearest earlier operation on any stream that is of PARTS and no packing of the exchange,
     "ahead": pl.String(),  # and of the nearest later one: what stands around a permutation
-    "head": pl.Boolean(),  # a product between the last norm and the loss, or back: of the head over the vocabulary
+    "head": pl.Boolean(),  # of the head over the vocabulary: a product with no norm's kernel between it and the loss
     "us": pl.Float64(),  # how long it took, in µs
 }
 

@@ -71,9 +71,10 @@ class Contention(Strict, frozen=True, kw_only=True):
 
 
 class Stages(Strict, frozen=True, kw_only=True):
-    """SELECTs of waiting for other pipeline stages and of what one alone has, and what is told where waiting changes with work."""
+    """SELECTs of waiting for other pipeline stages, of what one alone has and of what is no pass, and what is told of waiting."""
 
     apart: str
+    besides: str
     select: str
     why: str
 
@@ -100,7 +101,7 @@ def load_forecast_rules(data: bytes | None = None) -> ForecastRules:
         found = contents(_FILE, ForecastRules, data)
         selects = {f"words.{name}.select": word.select for name, word in found.words.items()}
         selects |= {f"gpu.{name}": getattr(found.gpu, name) for name in Gpu.__struct_fields__}
-        selects |= {f"stages.{name}": getattr(found.stages, name) for name in ("apart", "select")}
+        selects |= {f"stages.{name}": getattr(found.stages, name) for name in ("apart", "besides", "select")}
         for name in ("compute", "transport"):
             low, likely, high = getattr(found.contention, name)
             if not 0 <= low <= likely <= high < 1:

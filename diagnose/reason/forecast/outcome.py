@@ -126,7 +126,7 @@ class Replays(Struct, frozen=True, dict=True):
     def _outcome(self, questions: Sequence[Question]) -> Outcome:
         now = sum(self.now.lengths)
         ends = {"likely": self.likely(questions)}
-        if ranged(questions):
+        if ranged(questions) or (self.without_stages and self._of_all_stages(questions)):
             ends |= {end: self._replayed(questions, end) for end in ENDS if end not in ends}
         sums = {end: sum(one.lengths) for end, one in ends.items()}
         likely = sums["likely"]
@@ -173,17 +173,20 @@ class Replays(Struct, frozen=True, dict=True):
         return dataclasses.replace(graph, nodes=graph.nodes.with_columns(_times("duration", waits, by)))
 
     def _waits(self, graph: Graph) -> pl.Series:
-        """What waits for other pipeline stages that no captured rank explains."""
-        return selected(graph, self.rules.stages.select) & graph.nodes["instance"].is_null()
+        """What waits for other pipeline stages that no captured rank explains: what did so before the changes, where no law cut a node."""
+        of = self.graph if graph.nodes.height == self.graph.nodes.height else graph
+        return selected(of, self.rules.stages.select) & of.nodes["instance"].is_null()
 
     @cached_property
     def without_stages(self) -> int:
-        """What the steps would take without waiting for other stages, ns; 0 where there is no pipeline, or none are waited for."""
+        """What the passes would take without waiting for other stages, ns; 0 where there is no pipeline, or none are waited for."""
         piped = selected(self.graph, "comm = 'pipeline'").any() and self._waits(self.graph).any()
         return self._length_without_stages(self.graph) if piped else 0
 
     def _length_without_stages(self, graph: Graph) -> int:
-        nodes = graph.nodes.with_columns(_times("duration", self._waits(graph), 0.0))
+        """What the passes over all micro-batches take by themselves, ns."""
+        besides = self._waits(graph) | selected(graph, self.rules.stages.besides)
+        nodes = graph.nodes.with_columns(_times("duration", besides, 0.0))
         return sum(replayed(dataclasses.replace(graph, nodes=nodes)).lengths)
 
     @cached_property

@@ -533,11 +533,9 @@ def test_the_head_is_what_lies_between_the_last_norm_and_the_loss() -> None:
 
 
 def test_only_copies_from_ordinary_memory_get_faster_where_memory_is_pinned() -> None:
-    nodes = [
-        (name, {"duration": 30_000, "bucket": "memcpy", "copy": "h2d", "pinned": pinned})
-        for name, pinned in (("ordinary", False), ("pinned", True), ("untold", None))
-    ]
+    copies = (("ordinary", "h2d", False), ("pinned", "d2h", True), ("untold", "d2h", None), ("inside", "d2d", None))
+    nodes = [(name, {"duration": 30_000, "bucket": "memcpy", "copy": kind, "pinned": pinned}) for name, kind, pinned in copies]
     reads = [(f"read {name}", {"kind": "call", "duration": 0, "cause": "host_sync"}) for name, _ in nodes]
     graph = small_graph([*nodes, *reads], [(name, f"read {name}", "awaited", 0) for name, _ in nodes])
     (faster,) = (one.scale for one in BOOK.fixes["CPY-01"].effect if one.scale is not None)
-    assert selected(graph, faster).to_list() == [True, False, True, False, False, False]
+    assert selected(graph, faster).to_list() == [True, False, True, *[False] * 5]

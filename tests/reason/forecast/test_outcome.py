@@ -88,6 +88,8 @@ def test_other_stages_of_a_pipeline_change_as_this_one_does(rules: ForecastRules
     assert replays.without_stages == 70 * MS
     assert replays.after([exchange]).span.likely == 55 * MS + round(10 * MS * 55 / 70)
     assert replays.after([exchange]).span.high == 80 * MS
+    once = question("once", "role = 'transport' AND comm = 'expert'", (0.5, 0.5, 0.5))
+    assert replays.after([once]).span.high >= 65 * MS, "at worst the other stage takes its 10"
     slower = question("slower", "bucket = 'expert_gemm'", (1.5, 1.5, 1.5))
     assert replays.after([slower]).span.high >= replays.after([slower]).span.likely > 80 * MS
     # What this stage alone has the others do not get: 40 of encoder in place of the product, half as long, and 10 stay 10.
