@@ -173,9 +173,12 @@ class Replays(Struct, frozen=True, dict=True):
         return dataclasses.replace(graph, nodes=graph.nodes.with_columns(_times("duration", waits, by)))
 
     def _waits(self, graph: Graph) -> pl.Series:
-        """What waits for other pipeline stages that no captured rank explains: what did so before the changes, where no law cut a node."""
-        of = self.graph if graph.nodes.height == self.graph.nodes.height else graph
-        return selected(of, self.rules.stages.select) & of.nodes["instance"].is_null()
+        """What waits for other pipeline stages that no captured rank explains."""
+        return self._of(graph, self.rules.stages.select) & graph.nodes["instance"].is_null()
+
+    def _of(self, graph: Graph, select: str) -> pl.Series:
+        """What is selected of the graph as it was, also where it is changed since; of what a law cut anew."""
+        return selected(self.graph if graph.nodes.height == self.graph.nodes.height else graph, select)
 
     @cached_property
     def without_stages(self) -> int:
@@ -185,7 +188,7 @@ class Replays(Struct, frozen=True, dict=True):
 
     def _length_without_stages(self, graph: Graph) -> int:
         """What the passes over all micro-batches take by themselves, ns."""
-        besides = self._waits(graph) | selected(graph, self.rules.stages.besides)
+        besides = self._waits(graph) | self._of(graph, self.rules.stages.besides)
         nodes = graph.nodes.with_columns(_times("duration", besides, 0.0))
         return sum(replayed(dataclasses.replace(graph, nodes=nodes)).lengths)
 
