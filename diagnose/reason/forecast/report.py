@@ -134,7 +134,8 @@ def _scope(document: Diagnosis, replays: Replays) -> str:
     if replays.met is not None:
         said.append(f"{len(replays.met.graphs)} captured ranks together, the step of rank {replays.graph.rank}")
     elif len(ranks) > 1:
-        said.append(f"rank {replays.graph.rank} alone, its waiting for other ranks as it was")
+        stages = ", for other stages in proportion to its own work" if replays.without_stages else ""
+        said.append(f"rank {replays.graph.rank} alone, its waiting for other ranks as it was{stages}")
     if document.steps.anchor == CAPTURE:
         said.append("the whole capture, which was not cut into steps")
     elif some := replays.of_steps(document.steps.n):

@@ -95,6 +95,14 @@ def test_ranks_that_meet_are_replayed_together_where_that_is_cheap(tmp_path: Pat
     assert found.forecast.likely_ns < found.forecast.now_ns
 
 
+@pytest.mark.deep
+def test_a_stage_alone_is_replayed_with_its_waiting_for_the_others_in_proportion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = diagnosed(tmp_path, monkeypatch, run="ranks-pipeline-bubble")
+    assert found.forecast_scope.startswith(
+        "replayed: rank 6 alone, its waiting for other ranks as it was, for other stages in proportion to its own work"
+    )
+
+
 def test_what_is_not_forecast_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = diagnosed(tmp_path, monkeypatch, most=structs.replace(PLENTY, operations=5, one_step=5))
     assert found.plan
