@@ -67,3 +67,6 @@ class Commands(UserDict[str, click.Command]):
 
     def __setitem__(self, verb: str, command: click.Command) -> None:
         raise TypeError(f"{verb}: a verb is a row of VERBS")
+
+    def __delitem__(self, verb: str) -> None:
+        raise TypeError(f"{verb}: a verb is a row of VERBS")

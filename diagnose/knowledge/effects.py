@@ -80,9 +80,7 @@ class EffectSpec(Strict, frozen=True, kw_only=True):
     resize: str | None = None
     by: tuple[float | Formula, float | Formula, float | Formula] | None = None
     library: str | None = None  # of `scale` of an exchange: takes it over; `by` only where its bytes and links are not known
-    start_us: float | None = (
-        None  # of `scale` and `resize`: what each operation takes however little it works, which stays: `by` is of the rest
-    )
+    start_us: float | None = None  # of `scale`, `resize`: what an operation takes however little it works; `by` is of the rest
     to: float | Formula | None = None  # of `resize`: how many times the setting
     host_us: tuple[float, float, float] | None = None  # of `graph`: what its launch takes,
     launch_us: float | None = None  # where that of a kernel takes so long; on a slower host so many times longer

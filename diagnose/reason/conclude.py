@@ -317,11 +317,8 @@ def _facts(
     rulebook = knowledge.rulebook
     key, platform = _platform(shown, rulebook)
     values["platform"] = key
-    values["gpu_maker"] = (
-        "amd"
-        if values["hip_version"] is not None
-        else maker_of(gpu if isinstance(gpu := values["gpu_name"], str) else None, rulebook.platforms)
-    )
+    name = values["gpu_name"] if isinstance(values["gpu_name"], str) else None
+    values["gpu_maker"] = "amd" if values["hip_version"] is not None else maker_of(name, rulebook.platforms)
     values["nvlink_domain"] = nvlink_domain(platform, ranks)
     if values["gpu_compute_major"] is None and platform:
         values["gpu_compute_major"] = platform.compute_major

@@ -126,7 +126,7 @@ class Replays(Struct, frozen=True, dict=True):
     def _outcome(self, questions: Sequence[Question]) -> Outcome:
         now = sum(self.now.lengths)
         ends = {"likely": self.likely(questions)}
-        if ranged(questions) or (self.without_stages and self._of_all_stages(questions)):
+        if ranged(questions) or self._stages_follow(questions):
             ends |= {end: self._replayed(questions, end) for end in ENDS if end not in ends}
         sums = {end: sum(one.lengths) for end, one in ends.items()}
         likely = sums["likely"]
@@ -153,20 +153,19 @@ class Replays(Struct, frozen=True, dict=True):
         found = after(self.graph, questions, end)
         moved = any(change.transformation in MOVING for question in questions for change in question.changes)
         found = settled(self.graph, found, end, self.rules.contention) if moved else found
-        return self._with_stages(found, end) if self._of_all_stages(questions) else found
+        return self._with_stages(found, end) if self._stages_follow(questions) else found
 
-    def _of_all_stages(self, questions: Sequence[Question]) -> bool:
-        """Whether nothing that one pipeline stage alone has is changed."""
+    def _stages_follow(self, questions: Sequence[Question]) -> bool:
+        """Whether other pipeline stages are waited for and get the same change: nothing that one alone has is changed."""
+        if not self.without_stages:
+            return False
+        apart = selected(self.graph, self.rules.stages.apart)
         changes = [change for question in questions for change in question.changes if change.wall is None]
-        return not any((selected(self.graph, one.select) & self._apart).any() for one in changes if one.transformation != "resize")
-
-    @cached_property
-    def _apart(self) -> pl.Series:
-        return selected(self.graph, self.rules.stages.apart)
+        return not any((selected(self.graph, one.select) & apart).any() for one in changes if one.transformation != "resize")
 
     def _with_stages(self, graph: Graph, end: End) -> Graph:
         """The same with waiting for other stages in proportion to what this one does itself; at worst no shorter than it was."""
-        if graph is self.graph or not self.without_stages:
+        if graph is self.graph:
             return graph
         by = self._length_without_stages(graph) / self.without_stages
         waits, by = self._waits(graph), max(by, 1.0) if end == "high" else by
