@@ -418,7 +418,7 @@ def _exchanges(rows: tuple[Communication, ...]) -> dict[str, FactValue]:
     return found
 
 
-SMALL_EXCHANGE = 0.1  # of the longest: what takes less moves counts, not tokens
+SMALL_EXCHANGE = 0.1  # of the largest, or the longest: what is less moves counts, not tokens
 
 
 def _typical_length(one: DeviceMeasure, kind: CommKind) -> int | None:
@@ -434,9 +434,17 @@ def _shortest_length(one: DeviceMeasure, kind: CommKind) -> int | None:
 
 
 def _of_tokens(one: DeviceMeasure, lanes: Collection[int]) -> pl.DataFrame:
-    """The exchanges on these lanes that move more than counts, with their lengths (ns)."""
+    """The exchanges on these lanes that move more than counts, with their lengths (ns).
+
+    Their bytes tell. Where none are recorded their lengths do: their own, and the shortest (of ten) with such a grid, since counts that
+    wait for a late rank last as long as tokens.
+    """
     instances = one.exchanges.instances.filter(pl.col("lane").is_in(lanes)).with_columns(lasting.alias("ns"))
-    return instances.filter(pl.col("ns") >= SMALL_EXCHANGE * pl.col("ns").max())
+    told = pl.col("bytes").is_not_null()
+    sized = instances.filter(told & (pl.col("bytes") >= SMALL_EXCHANGE * pl.col("bytes").max()))
+    timed = instances.filter(~told).with_columns(pl.col("ns").quantile(0.1, "lower").over("lane", "blocks").alias("shortest"))
+    timed = timed.filter(*(pl.col(length) >= SMALL_EXCHANGE * pl.col(length).max() for length in ("ns", "shortest")))
+    return pl.concat([sized, timed.drop("shortest")]).sort("start")
 
 
 def _blocks(one: DeviceMeasure, kind: CommKind) -> int | None:

@@ -803,6 +803,17 @@ def test_the_usual_blocks_of_an_exchange_are_those_of_tokens_whose_grid_is_known
     assert facts_of(replace(ran, trace=trace))["expert_exchange_blocks"] == expected
 
 
+def test_counts_that_wait_for_a_late_rank_are_no_tokens() -> None:
+    """A block each: two that wait and one that does not; tokens on 16 blocks take 100."""
+    spans = ((0, 300), (310, 410), (420, 720), (730, 830), (840, 849), (860, 960))
+    ran = scene([run("nccl", start, end, stream=20) for start, end in spans])
+    grid = pl.Series("grid_x", [1, 16] * 3, dtype=ran.trace.ops.schema["grid_x"])
+    one = pl.lit(1, dtype=ran.trace.ops.schema["grid_y"])
+    trace = replace(ran.trace, ops=ran.trace.ops.with_columns(grid, one.alias("grid_y"), one.alias("grid_z")))
+    found = facts_of(replace(ran, trace=trace))
+    assert (found["expert_exchange_blocks"], found["expert_exchange_typical_ns"]) == (16, 100)
+
+
 def test_launch_latency_is_no_unexplained_wait() -> None:
     # After a starved gap the kernel begins 5 ns after its launch; nothing explains why the last one waits for 30 µs.
     found = facts_of(

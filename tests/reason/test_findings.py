@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from diagnose.document.diagnosis import SEVERAL_RANKS, Fact, Finding, Fix, NotAssessed, Where
-from diagnose.document.ranks import LateCause, Pipeline, Ranks, Stage, StartSkew
+from diagnose.document.ranks import LateCause, Pipeline, RankProblem, Ranks, Stage, StartSkew
 from diagnose.job import Job
 from diagnose.measure.ranks.facts import inferred_rank_facts, rank_facts
 from diagnose.measure.where import rank_where
@@ -398,6 +398,9 @@ def test_comparing_ranks_is_proposed_only_where_it_was_not_done() -> None:
 
     assert state(None) == "applicable"
     assert state(ranks()) == "blocked"
+    some = RankProblem(kind="missing", ranks=(6, 7), count=2, text="two are missing")
+    assert state(ranks(problems=(some,))) == "applicable", "all that were captured may wait for one that was not"
+    assert state(ranks(problems=(some,), late=(late(3, 20_000_000, cause="unknown"),))) == "blocked"
 
 
 def test_even_experts_are_said_where_balance_is_proposed() -> None:

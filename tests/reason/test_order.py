@@ -82,6 +82,9 @@ def test_an_update_of_matrix_products_is_to_be_shared_out_matrix_by_matrix(optim
 def test_long_stalls_where_batches_are_fetched_are_the_loader_s_first(batches: int | None, long_steps: int | None, first: str) -> None:
     pauses: dict[str, FactValue] = {**HOST, "host_gap_excess_ns": 10_000_000, "batch_pauses_ns": batches, "long_steps_n": long_steps}
     assert first_fixes("host-long-gaps", **pauses)[0] == first
+    loading = facts(**pauses, data_loading_ns=3_000_000)  # what a range of the loader names is no part of what nothing names
+    found = find(loading, job=None, rulebook=BOOK, walls=bounds(loading, BOOK))[0]
+    assert {fix.id: fix.reach_ns for one in found if one.id == "host-long-gaps" for fix in one.fixes}["HOST-10"] == (batches or 0)
 
 
 @for_each("most, first", ("log_metrics", "HOST-11"), ("optimizer_step", "CPY-02"))

@@ -134,6 +134,9 @@ def test_a_variable_of_megatron_s_overlap_is_not_for_every_program() -> None:
         "tensor_parallel_blocking_share": 0.2, "transport_busy_ns": 20_000_000, "gpu_compute_major": 9,
     }  # fmt: skip
     assert "CUDA_DEVICE_MAX_CONNECTIONS" not in {change.key for change in offered(**layers)["COM-09"].changes}
+    titan = parse_job("[parallelism]\ntensor_parallel_degree = 4\n[compile]\nenable = false\n")
+    written = FixReader(context=make_context(facts(**layers), titan, BOOK)).fix(BOOK.fixes["COM-09"]).changes
+    assert {change.framework for change in written} == {"torchtitan"}
 
 
 def test_activations_that_leave_in_forward_are_no_offloaded_optimizer() -> None:

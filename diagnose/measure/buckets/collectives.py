@@ -16,7 +16,8 @@ kind votes for it. An unknown one votes by its place:
 * where most of the compute is launched inside forward or backward ranges, a gather or reduce-scatter launched outside all of them moves
   parameters or gradients.
 
-Kinds that the job file rules out (their parallel size is 1) are not voted for. Tokens that are brought out have to travel: where nothing
+Kinds that the job file rules out (their parallel size is 1) are not voted for; where it rules out all but data parallelism, what is no
+exchange is data parallel without a vote. Tokens that are brought out have to travel: where nothing
 carries them, and one undecided stream exchanges at least twice as often, it does, whatever runs beside it.
 
 A kernel that nothing runs beside, in a place where none of the experts' would be, votes against them, unless its stream runs collectives
@@ -32,7 +33,7 @@ import polars as pl
 
 from diagnose.measure.buckets.line import BREAKS, EXPERT_SIDE, Line, Sign, decisions, is_sign, nothing
 from diagnose.model.intervals import lasting
-from diagnose.model.vocabulary import COLLECTIVE, DISPATCH, OPTIMIZER, UNKNOWN_KIND, CommKind
+from diagnose.model.vocabulary import COLLECTIVE, COMM_KINDS, DISPATCH, OPTIMIZER, UNKNOWN_KIND, CommKind
 
 MIN_VOTES = 2  # collectives of one stream that agree
 MAJORITY = 0.7  # of the votes cast
@@ -88,6 +89,13 @@ def transfers(line: Line, absent: frozenset[CommKind]) -> pl.DataFrame:
     if not carried and "expert" not in absent:
         carriers = _only_carrier(line, voted, shares)
         shares = pl.concat([shares.join(carriers, on=keys, how="anti"), carriers])
+    if frozenset(COMM_KINDS) - absent <= {"data", UNKNOWN_KIND}:
+        gathers = (
+            voted.filter("unknown", pl.col("gathers") | pl.col("unphased_gather") | pl.col("reduces"))
+            .select(keys)
+            .unique(maintain_order=True)
+        )
+        shares = gathers.with_columns(pl.lit("data").alias("vote"))
     clear = moving.filter("unknown").join(shares, on=keys, how="inner", maintain_order="left").filter(able)
     expert = pl.col("vote") == "expert"
     bucket = pl.when(expert).then(pl.lit(DISPATCH)).otherwise(pl.lit(COLLECTIVE))

@@ -414,6 +414,12 @@ def test_what_is_reduced_in_a_first_forward_pass_are_activations(taxonomy: Taxon
     assert of_reductions(taxonomy, step * 2, ("tensor",)) == ["other"] * 16
 
 
+def test_where_ranks_are_data_parallel_alone_so_are_their_collectives(taxonomy: Taxonomy):
+    step = [NORM, GEMM, FLASH, GEMM, NORM, NORM_BACK, GEMM, (REDUCED, 90), FLASH_BACK, (REDUCED, 10), ADAM]
+    alone = ("expert", "tensor", "pipeline", "context")
+    assert [of_reductions(taxonomy, step * 2, absent) for absent in (alone[1:], alone)] == [["other"] * 4, ["data"] * 4]
+
+
 def test_gradients_losses_and_statistics_are_no_activations(taxonomy: Taxonomy):
     forward, back = [NORM, GEMM, FLASH, GEMM, NORM, GEMM], [NORM_BACK, GEMM, FLASH_BACK, GEMM, NORM_BACK]
     gradients = [ADAM, *forward * 2, *back, (REDUCED, 90), *back, (REDUCED, 90), ADAM]

@@ -117,6 +117,14 @@ def test_merged_launches_cost_one() -> None:
     assert scaled == [37, 38, 39]
 
 
+@for_each("bucket, fused", ("norm", True), ("other", False))
+def test_small_kernels_of_which_nothing_is_known_are_not_taken_to_fuse(bucket: str, *, fused: bool) -> None:
+    """A product may hide behind any name."""
+    small = [(name, {**told, "bucket": bucket} if "bucket" in told else told) for name, told in SHORT]
+    select = BOOK.fixes["HOST-07"].effect[-1].merge
+    assert touches(small_graph(small, WAITS), change("merge", select)) is fused
+
+
 def test_one_kernel_alone_is_not_merged() -> None:
     before = small_graph(SHORT, WAITS)
     assert changed(before, [change("merge", "bucket = 'expert_gemm'")], "likely") is before
