@@ -156,7 +156,7 @@ def _spaced(text: pl.Expr) -> pl.Expr:
             r" (mxfp8|mxfp4|nvfp4|fp8|fp4|b?f16|fp16|e4m3|e5m2|e2m1|int8|int4)x(?:2|4|8|16) ", " ${1} "
         )  # elements taken at once
         .str.replace_all(r"([a-z])[0-9]{3,} ", "${1} ")
-        .str.replace_all(r" d  ([a-z]{1,2}) ", " d${1} ")
+        .str.replace_all(r" d  ([a-z]{1,2}[0-9]?) ", " d${1} ")
         .str.replace_all(r"([a-z]{3,})([2348]bit) ", "${1} ${2} ")
         .str.replace_all(r" +", " ")
     )
@@ -195,7 +195,7 @@ def words_of(names: pl.Series, taxonomy: Taxonomy) -> pl.Series:
     carried = told.select(pl.when(pl.col("carried") == " ").then("own").otherwise("carried")).to_series()
     words = frame["words"].scatter(places, carried)
     owner = frame.select(pl.col("owner").str.replace_all(_ROOMS, "").str.extract(r" (\S+)\s*$"))["owner"]
-    bare = (taxonomy.lines(("=@bare @carrier",)).hold(words) & owner.is_not_null()).arg_true()
+    bare = (taxonomy.lines(("=@bare",)).hold(words) & owner.is_not_null()).arg_true()
     around = owner.gather(bare).to_frame("name").select(_spaced(pl.col("name")).str.strip_chars_end().alias("words"))["words"]
     return words.scatter(bare, around + words.gather(bare))
 
