@@ -193,7 +193,8 @@ class FixReader(Struct, frozen=True, kw_only=True):
             _ELSEWHERE[item.elsewhere] if value is None and self._foreign(item.condition) else value
             for item, value in zip(requirements, met, strict=True)
         ]
-        if on and (holds[-1] or self._asked(on)):  # what the trace shows to run is on, whoever set it
+        # what the trace shows to run is on, whoever set it; what settings do not tell, and it shows not to be so, is off
+        if on and (holds[-1] or self._asked(on) or (spec.undecidable and holds[-1] is False)):
             already_on = False if holds[-1] is None and self._foreign(on) else holds[-1]
         else:
             already_on = False if self.context.job is not None and not spec.undecidable else None

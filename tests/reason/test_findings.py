@@ -408,6 +408,9 @@ def test_even_experts_are_said_where_balance_is_proposed() -> None:
         ranks(experts=(experts((0, 1, 2, 3), lost),), late=(late(3, 20_000_000, cause="unknown"),)) for lost in (5_000_000, 400_000)
     )
 
+    alone = rank_facts(uneven, STEP) | {"expert_exchange_count": 4, "has_experts": True, "framework_seen": "none"}
+    assert FixReader(context=make_context(facts(alone), None, BOOK)).fix(BOOK.fixes["CMP-10"]).unknown == (), "the ranks show it"
+
     def balance(found: Ranks) -> Fix:
         return next(fix for fix in of_ranks(found, job())[0]["communication-straggler-unexplained"].fixes if fix.id == "CMP-10")
 

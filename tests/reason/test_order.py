@@ -326,6 +326,14 @@ def test_without_a_job_file_the_trace_shows_whether_reductions_are_overlapped_al
     assert {fix.id: fix.reach_ns for one in found for fix in one.fixes if one.wall == "communication"}["COM-11"] == reach
 
 
+def test_waiting_for_a_late_rank_is_not_won_by_overlap() -> None:
+    stalled = {"data_parallel_blocking_ns": 9_000_000, "data_parallel_blocking_share": 0.09, "data_gather_blocking_ns": 4_000_000}
+    given = facts(**stalled, data_uneven_ns=8_000_000, **H100, **NCCL)
+    found, _ = find(given, job=None, rulebook=BOOK, walls=bounds(given, BOOK))
+    reached = next({fix.id: fix.reach_ns for fix in one.fixes} for one in found if one.id == "communication-blocking-data-parallel")
+    assert (reached["COM-10"], reached["COM-11"]) == (1_000_000, 1_000_000)
+
+
 def test_what_is_no_gradient_reduction_is_not_won_by_their_overlap() -> None:
     """Reductions of known groups are hidden; those of an unknown one are a timer's barriers or a norm's."""
     stalled = {"other_collective_blocking_ns": 9_000_000, "other_collective_blocking_share": 0.09, "other_gather_blocking_ns": 0}

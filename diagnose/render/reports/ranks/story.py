@@ -205,7 +205,8 @@ def _stages(document: Diagnosis, ranks: Ranks) -> str:
         return ""
     slowest = max(found.stages, key=lambda one: (one.compute_busy_ns, -one.stage))
     return (
-        f"Pipeline: stage {slowest.stage} computes most, {units.time(found.imbalance_ns)} {tables.per(document)} more than the mean of the stages; "
+        f"Pipeline: stage {slowest.stage} computes most; were all GPUs equally fast, one stage would compute {units.time(found.imbalance_ns)} "
+        f"{tables.per(document)} more than the mean of the stages; "
         f"on average {units.percent(found.bubble_share)} of the {tables.whole(document)} is waiting for other stages."
     )
 
