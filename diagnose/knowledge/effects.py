@@ -47,7 +47,7 @@ SELECT_COLUMNS: Mapping[str, pl.DataType] = {
     "operation": pl.String(),  # what the kernel does, such as gemm
     "backend": pl.String(),  # library of an exchange
     "copy": pl.String(),  # of a copy: h2d, d2h, d2d
-    "pinned": pl.Boolean(),  # of a copy: between page-locked memory and the GPU
+    "pinned": pl.Boolean(),  # of a copy, and of host work and calls for one: between page-locked memory and the GPU
     "cause": pl.String(),  # what the host was doing; null for operations
     "replayed": pl.Boolean(),  # launched by a CUDA graph
     **dict.fromkeys(TRAITS, pl.Boolean()),  # what a fact counts: cast for cast_busy_ns, and so on

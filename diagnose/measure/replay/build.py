@@ -160,14 +160,13 @@ def _columns_of(work: pl.DataFrame, source: GraphSource) -> _Columns:
         by_row(here["op"], here["lost"], work.height).alias("lost"),
         "class_id",
         pl.col("copy_kind").alias("copy"),
-        "pinned",
         replayed_nodes(work).alias("replayed"),
         by_row(named["op"], named["exchange"], work.height).alias("exchange"),
         *(pl.col("op").is_in(ops.implode()).alias(trait) for trait, ops in source.traits.items()),
     )
     kinds = source.classes.select("class_id", pl.when(pl.col("role") == "transport").then(pl.col("kind")).cast(NODES["comm"]).alias("comm"))
     comm = work.select("class_id").join(kinds, on="class_id", how="left", maintain_order="left")["comm"]
-    return _Columns(own, work.select(pl.col("bucket").cast(NODES["bucket"]), "role", "phase", comm))
+    return _Columns(own, work.select(pl.col("bucket").cast(NODES["bucket"]), "role", "phase", "pinned", comm))
 
 
 def replayed_nodes(work: pl.DataFrame) -> pl.Series:

@@ -51,7 +51,7 @@ NODES: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "comm": pl.Categorical(),  # kind of exchange, of transport
     "exchange": pl.Categorical(),  # what it does, of transport: an id of exchanges.yaml
     "copy": CopyKind,  # of a copy: between host and device, or inside it
-    "pinned": pl.Boolean,  # of a copy: whether the host's memory is page-locked; null: not told
+    "pinned": pl.Boolean,  # of a copy, and of the host's work for it: whether the host's memory is page-locked; null: not told
     # what the host was doing: one of `waits.stalls.HOST_CAUSES`: launch, host_sync, allocator, gc …; null for operations
     "cause": pl.Categorical(),
     "replayed": pl.Boolean,  # launched by a CUDA graph, after its first node
