@@ -38,7 +38,14 @@ FORECASTS = (
         "test_house",
         "test_real_traces",
     ),
-    *("commands/test_whatif", "commands/test_run", "fixtures/test_forecast", "fixtures/test_gallery", "fixtures/test_real_captures"),
+    *(
+        "commands/test_situations",
+        "commands/test_whatif",
+        "commands/test_run",
+        "fixtures/test_forecast",
+        "fixtures/test_gallery",
+        "fixtures/test_real_captures",
+    ),
     "scale/test_nsight_recipe",
 )
 

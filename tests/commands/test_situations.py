@@ -100,6 +100,23 @@ def test_the_first_advice_written_into_the_job_file_makes_the_run_faster(name: s
     assert comparison_of(held.read_bytes()).outcome.result == situation.said
 
 
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", [9704, 9713, 9715, 9724])
+def test_the_first_advice_in_a_drawn_job_makes_it_faster_as_forecast(seed: int, tmp_path: Path) -> None:
+    one, job, patched = scenario.load(f"random-{seed}"), tmp_path / "job.yaml", tmp_path / "patched.yaml"
+    job.write_text(one.job_text(), encoding="utf-8")
+    before, step = traced(one, tmp_path)
+    first = next(each for each in diagnosed(before, job).plan if each.fix and each.forecast)
+    assert main(["patch", str(before), "--config", str(job), "--fix", str(first.fix), "-o", str(patched)]) == 0
+    settings = yaml.safe_load(patched.read_text(encoding="utf-8"))
+    settings.pop("world_size")
+    (tmp_path / "after").mkdir()
+    _, after = traced(replace(one, plan=replace(one.plan, job=settings)), tmp_path / "after")
+    assert first.forecast
+    assert after < step
+    assert first.forecast.low_ns <= after <= first.forecast.high_ns
+
+
 def test_the_page_lists_the_situations_with_their_first_advice() -> None:
     page = (ROOT / "docs" / "field-knowledge.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `([\w-]+)` \|[^|]+\| ([A-Z]+-\d+) \|$", page, flags=re.MULTILINE))
