@@ -92,12 +92,14 @@ def find_steps(
         repeating = repeating or _by_recurrence(_busiest_stream(steady), steady, "recurring kernels", MIN_PERIOD, forward=True)
         repeating = repeating or _by_graph(steady)
         proposals = [repeating] if repeating is not None else []
-    if not proposals:
+    proposals = _whole_first(work, proposals) if proposals else []
+    if not proposals or (proposals[0].windows.height == 1 and _is_cut(trace)):
         whole = pl.DataFrame(
             {"index": [0], "start": [work["start"].min() if start_up.begin is None else start_up.begin], "end": [work["end"].max()]}
         )
-        return StepWindows(frame=_typed(whole), every=_typed(whole), anchor="capture")
-    best, *others = _whole_first(work, proposals)
+        dropped = tuple(Dropped(index=index, why=CUT_OFF) for one in proposals[:1] for index in one.windows["index"])
+        return StepWindows(frame=_typed(whole), every=_typed(whole), anchor="capture", dropped=dropped)
+    best, *others = proposals
     kept, dropped = _drop_unsteady(trace, work, best.windows, rank, start_up)
     reference = Anchored(anchor=best.anchor, windows=kept)
     return StepWindows(
@@ -107,6 +109,14 @@ def find_steps(
         dropped=tuple(sorted((*best.dropped, *dropped), key=lambda one: one.index)),
         cross_check=tuple(_compare(reference, other) for other in others),
     )
+
+
+CUT_OFF = "the file was cut off in it: what it launched may be missing"
+
+
+def _is_cut(trace: Trace) -> bool:
+    """Whether the trace's file ends before its content does."""
+    return any(entry.code == "cut_file" for entry in trace.ledger.entries)
 
 
 def _whole_first(work: pl.DataFrame, proposals: list[Anchored]) -> list[Anchored]:
@@ -508,8 +518,8 @@ def _drop_unsteady(
 ) -> tuple[pl.DataFrame, tuple[Dropped, ...]]:
     """Windows without warm-up, CUDA graph capture, and what the capture's edges cut; if nothing would be left, all of them."""
     reasons = _cut(work, windows)
-    if windows.height > 1 and any(entry.code == "cut_file" for entry in trace.ledger.entries):
-        reasons.setdefault(int(windows["index"][-1]), "the file was cut off in it: what it launched may be missing")
+    if windows.height > 1 and _is_cut(trace):
+        reasons.setdefault(int(windows["index"][-1]), CUT_OFF)
     for index, name in under_start_up(work, windows, start_up.ranges).items():
         reasons.setdefault(index, f"inside the range {name!r}: start-up")
     whole = windows.filter(~pl.col("index").is_in(list(reasons)))

@@ -377,6 +377,9 @@ def test_the_last_step_of_a_file_that_was_cut_off_is_no_step() -> None:
     found = replace(one, trace=replace(one.trace, ledger=one.trace.ledger.note("cut_file", "traceEvents", detail="x"))).steps()
     assert found.frame["index"].to_list() == [1, 2, 3]
     assert [(one.index, one.why) for one in found.dropped] == [(4, "the file was cut off in it: what it launched may be missing")]
+    alone = scene(LOOP.items[:3], LOOP.spans)
+    cut = replace(alone, trace=replace(alone.trace, ledger=alone.trace.ledger.note("cut_file", "traceEvents", detail="x"))).steps()
+    assert (alone.steps().frame.height, cut.anchor, [one.index for one in cut.dropped]) == (1, "capture", [1])
 
 
 def test_a_last_step_with_few_of_the_usual_operations_is_cut() -> None:

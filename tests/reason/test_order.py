@@ -326,6 +326,16 @@ def test_without_a_job_file_the_trace_shows_whether_reductions_are_overlapped_al
     assert {fix.id: fix.reach_ns for one in found for fix in one.fixes if one.wall == "communication"}["COM-11"] == reach
 
 
+@for_each("beside, gathers, state", (3_000_000, 0.0, "already_on"), (1_500_000, 0.0, "applicable"), (3_000_000, 0.3, "applicable"))
+def test_reductions_that_run_beside_backward_are_overlapped_however_long_they_are(beside: int, gathers: float, state: str) -> None:
+    """Compute waits 9 of the 10 ms that they run; what gathers may hide themselves shows nothing of them."""
+    stalled = {"data_parallel_blocking_ns": 9_000_000, "data_parallel_blocking_share": 0.09, "data_gather_blocking_ns": 0}
+    shown = {"data_parallel_busy_ns": 10_000_000, "data_parallel_beside_compute_ns": beside, "data_gather_share": gathers}
+    given = facts(**stalled, **shown, is_training=True, **H100, **NCCL)
+    found = find(given, job=None, rulebook=BOOK, walls=bounds(given, BOOK))[0]
+    assert {fix.id: fix.state for one in found if one.wall == "communication" for fix in one.fixes}["COM-10"] == state
+
+
 def test_waiting_for_a_late_rank_is_not_won_by_overlap() -> None:
     stalled = {"data_parallel_blocking_ns": 9_000_000, "data_parallel_blocking_share": 0.09, "data_gather_blocking_ns": 4_000_000}
     given = facts(**stalled, data_uneven_ns=8_000_000, **H100, **NCCL)
