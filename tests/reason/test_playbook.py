@@ -211,6 +211,14 @@ def test_the_exchange_that_ran_decides_whether_permute_can_be_fused_into_hybride
     ]
 
 
+def test_where_hybridep_runs_neither_deepep_nor_permute_fusion_is_offered() -> None:
+    """HybridEP moves more bytes per second, and permutes by kernels of its own."""
+    platform = {"gpu_compute_major": 9}
+    seen = [facts(expert_exchange_backend=name, **platform) for name in ("hybridep", "nccl", None)]
+    said = [[fix(key, job(model__moe_permute_fusion=False), one).state for one in seen] for key in ("COM-01", "CMP-03")]
+    assert said == [["blocked", "applicable", "applicable"]] * 2
+
+
 def test_padding_for_quantised_experts_is_for_runs_that_quantise() -> None:
     assert fix("CMP-07", None, facts(quantize_busy_ns=0)).state == "blocked"
     assert fix("CMP-07", None, facts(quantize_busy_ns=4_000_000)).state == "unknown"

@@ -91,6 +91,14 @@ def test_a_call_that_copies_from_ordinary_memory_waits_for_its_copy(until: int) 
     assert begun(without(graph, op(1)))[2] == 1400
 
 
+def test_host_work_for_a_copy_tells_whether_the_host_s_memory_is_page_locked() -> None:
+    for pinned in (True, False, None):
+        nodes = graph_of([run("gemm", 100, 1100, 10), run("memcpy", 1100, 2100, 20, pinned=pinned, copy_kind="h2d")]).nodes
+        told = nodes.filter(pl.col("bucket").cast(pl.String) == "memcpy")
+        assert set(told["kind"]) >= {"call", "op"}
+        assert set(told["pinned"]) == {pinned}
+
+
 @for_each(
     "calls, expected",
     ([(1, 0), (1, 5), (1, 9)], True), ([(1, 0), (2, 5), (2, 9)], False), ([(1, 0), (1, 5), (1, 5)], False),

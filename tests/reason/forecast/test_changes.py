@@ -547,3 +547,26 @@ def test_only_copies_from_ordinary_memory_get_faster_where_memory_is_pinned() ->
     graph = small_graph([*nodes, *reads], [(name, f"read {name}", "awaited", 0) for name, _ in nodes])
     (faster,) = (one.scale for one in BOOK.fixes["CPY-01"].effect if one.scale is not None)
     assert selected(graph, faster).to_list() == [True, False, True, *[False] * 5]
+
+
+PINNED = (False, None, True)
+
+
+def test_copies_that_are_page_locked_are_not_waited_for_less_where_memory_is_pinned() -> None:
+    reads = [
+        (str(pinned), {"kind": "call", "duration": 0, "cause": "host_sync", "bucket": "memcpy", "pinned": pinned}) for pinned in PINNED
+    ]
+    (sooner,) = (one.remove for one in BOOK.fixes["CPY-01"].effect if one.remove is not None)
+    assert selected(small_graph(reads, []), sooner).to_list() == [True, True, False]
+
+
+def test_a_smaller_share_of_the_optimizer_in_host_memory_copies_no_less_input() -> None:
+    """Without phases what is pageable is taken for the input's; with them the optimizer's own may be pageable, too."""
+    places = [(phase, pinned) for phase in (None, "forward", "optimizer") for pinned in PINNED]
+    nodes = [
+        (f"{phase} {pinned}", {"duration": 90_000, "bucket": "memcpy", "copy": "h2d", "phase": phase, "pinned": pinned})
+        for phase, pinned in places
+    ]
+    copies = BOOK.fixes["CPY-02"].effect[0].scale
+    assert copies is not None
+    assert selected(small_graph(nodes, []), copies).to_list() == [False, True, True, *[False] * 3, *[True] * 3]
