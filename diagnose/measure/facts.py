@@ -419,6 +419,7 @@ def _exchanges(rows: tuple[Communication, ...]) -> dict[str, FactValue]:
 
 
 SMALL_EXCHANGE = 0.1  # of the largest, or the longest: what is less moves counts, not tokens
+NARROW = 0.5  # of the widest grid: an exchange on fewer blocks moves less
 
 
 def _typical_length(one: DeviceMeasure, kind: CommKind) -> int | None:
@@ -436,15 +437,15 @@ def _shortest_length(one: DeviceMeasure, kind: CommKind) -> int | None:
 def _of_tokens(one: DeviceMeasure, lanes: Collection[int]) -> pl.DataFrame:
     """The exchanges on these lanes that move more than counts, with their lengths (ns).
 
-    Their bytes tell. Where none are recorded their lengths do: their own, and the shortest (of ten) with such a grid, since counts that
-    wait for a late rank last as long as tokens.
+    Their bytes tell. Where none are recorded their lengths do, and their grids, since counts that wait for a late rank last as long as
+    tokens: NCCL gives a message the more blocks the larger it is.
     """
     instances = one.exchanges.instances.filter(pl.col("lane").is_in(lanes)).with_columns(lasting.alias("ns"))
     told = pl.col("bytes").is_not_null()
     sized = instances.filter(told & (pl.col("bytes") >= SMALL_EXCHANGE * pl.col("bytes").max()))
-    timed = instances.filter(~told).with_columns(pl.col("ns").quantile(0.1, "lower").over("lane", "blocks").alias("shortest"))
-    timed = timed.filter(*(pl.col(length) >= SMALL_EXCHANGE * pl.col(length).max() for length in ("ns", "shortest")))
-    return pl.concat([sized, timed.drop("shortest")]).sort("start")
+    timed = instances.filter(~told).filter(pl.col("ns") >= SMALL_EXCHANGE * pl.col("ns").max())
+    wide = (pl.col("blocks") >= NARROW * pl.col("blocks").max()).fill_null(value=True)
+    return pl.concat([sized, timed.filter(wide)]).sort("start")
 
 
 def _blocks(one: DeviceMeasure, kind: CommKind) -> int | None:
