@@ -13,6 +13,8 @@ kind votes for it. An unknown one votes by its place:
   while it runs: parameters are gathered beside the forward pass, or before it. A reduce-scatter has no vote of its own and goes with the
   all-gathers of its stream; an all-reduce is never an exchange of tokens;
 * a gather or reduce-scatter with the optimizer on either side moves parameters or gradients;
+* reductions of which none lies in a step's first forward pass, from which no gradients can be there yet, add up gradients; a stream beside
+  theirs that gathers once or twice for each, and not next to attention, gathers a sharded model's parameters (FSDP);
 * where most of the compute is launched inside forward or backward ranges, a gather or reduce-scatter launched outside all of them moves
   parameters or gradients.
 
@@ -45,6 +47,7 @@ _AGAINST = "not expert"
 BETWEEN_PASSES = 0.8  # exchanges for each forward pass of an attention: a pipeline's stand between passes over several layers
 LEAST_TRANSFERS = 4  # of a stream, for its places to tell a pipeline: fewer are cut off by a capture's edges, or chance
 LIKE_THE_OTHERS = 0.5  # of the mean reduction of its stream: what is shorter adds up losses, counts or statistics
+FEWEST_GATHERS, MOST_GATHERS = 0.8, 2.2  # gathers for each reduction of gradients, where both serve a sharded model: one or two
 EXCHANGES_PER_WAY_OUT = 1.8  # two, the way out and the way back, and what the capture's edges cut off
 
 
@@ -83,12 +86,16 @@ def transfers(line: Line, absent: frozenset[CommKind]) -> pl.DataFrame:
     )
     able = pl.col("exchange") | pl.col("gathers") | pl.col("unphased_gather") | (pl.col("vote") != "expert")
     shares = shares.select(*keys, "vote")
+    staged = _staged(voted, line)
     if "tensor" not in absent:
-        proved = _of_activations(voted, line)
+        proved = _of_activations(staged)
         shares = pl.concat([shares.join(proved, on=keys, how="anti"), proved])
     if not carried and "expert" not in absent:
         carriers = _only_carrier(line, voted, shares)
         shares = pl.concat([shares.join(carriers, on=keys, how="anti"), carriers])
+    if "data" not in absent:
+        gradients = _of_gradients(staged, line).join(shares, on=keys, how="anti")
+        shares = pl.concat([shares, gradients])
     if frozenset(COMM_KINDS) - absent <= {"data", UNKNOWN_KIND}:
         gathers = (
             voted.filter("unknown", pl.col("gathers") | pl.col("unphased_gather") | pl.col("reduces"))
@@ -150,8 +157,12 @@ def _only_carrier(line: Line, voted: pl.DataFrame, shares: pl.DataFrame) -> pl.D
     return open_lanes.select("lane", "exchange", pl.lit("expert").alias("vote"))
 
 
-def _of_activations(voted: pl.DataFrame, line: Line) -> pl.DataFrame:
-    """The streams whose unknown reductions add up activations, as those inside forward passes show: lane, exchange, vote."""
+def _staged(voted: pl.DataFrame, line: Line) -> pl.DataFrame:
+    """The unknown collectives of `voted` that are no exchanges, with the passes around them.
+
+    `was`, `then`: what ran last before and first after (forward, backward, optimizer); `turn`: the last of backward and optimizer. `large`:
+    of a reduction, whether it is no shorter than half of its stream's mean.
+    """
     stages = pl.concat(
         line.placed(rows).select("place", "start", pl.lit(stage).alias("stage"))
         for stage, rows in (
@@ -160,18 +171,57 @@ def _of_activations(voted: pl.DataFrame, line: Line) -> pl.DataFrame:
             (OPTIMIZER, line.signed((Sign.OPTIMIZER,))),
         )
     )
-    found = voted.filter("unknown", "reduces").with_columns((lasting >= LIKE_THE_OTHERS * lasting.mean().over("lane")).alias("large"))
+    mean = lasting.filter("reduces").mean().over("lane")
+    found = voted.filter("unknown", ~pl.col("exchange")).with_columns((lasting >= LIKE_THE_OTHERS * mean).alias("large"))
     found = _joined(found, stages.rename({"stage": "was"}), backward=True)
     found = _joined(found, stages.rename({"stage": "then"}), backward=False)
-    found = _joined(found, stages.filter(pl.col("stage") != "forward").rename({"stage": "turn"}), backward=True)
-    inside = found.filter(
-        "large",
-        "alone",
-        *(is_sign(side, Sign.ATTENTION, Sign.NORM) for side in ("before", "after")),
-        (pl.col("was") == "forward") & (pl.col("then") == "forward") & (pl.col("turn") == OPTIMIZER),
+    return _joined(found, stages.filter(pl.col("stage") != "forward").rename({"stage": "turn"}), backward=True)
+
+
+_IN_FIRST_FORWARD = (pl.col("was") == "forward") & (pl.col("then") == "forward") & (pl.col("turn") == OPTIMIZER)
+
+
+def _of_activations(staged: pl.DataFrame) -> pl.DataFrame:
+    """The streams whose unknown reductions add up activations, as those inside forward passes show: lane, exchange, vote."""
+    inside = staged.filter(
+        "reduces", "large", "alone", *(is_sign(side, Sign.ATTENTION, Sign.NORM) for side in ("before", "after")), _IN_FIRST_FORWARD
     )
     many = inside.group_by("lane", "exchange", maintain_order=True).len("n").filter(pl.col("n") >= MIN_VOTES)
     return many.select("lane", "exchange", pl.lit("tensor").alias("vote"))
+
+
+def _of_gradients(staged: pl.DataFrame, line: Line) -> pl.DataFrame:
+    """The streams whose unknown reductions add up gradients: none lies in a forward pass from which no gradients can be there yet.
+
+    Context parallelism that gathers keys and values reduces their gradients next to attention, with nothing beside: that proves nothing. A
+    stream that gathers alone is a sharded model's where it gathers once or twice for each of these reductions, as FSDP does (forward, and
+    backward again), and not next to attention. lane, exchange, vote.
+    """
+    keys = ["lane", "exchange"]
+    forward = line.placed(line.those("goes_forward")).select("place", "start")
+    turns = line.placed(line.signed((Sign.OPTIMIZER,))).select("place", pl.col("start").alias("turned"), "start")
+    first = _joined(forward, turns, backward=True).filter(pl.col("turned").is_not_null()).select("place").unique()
+    attended = pl.col("alone") & (is_sign("before", Sign.ATTENTION) | is_sign("after", Sign.ATTENTION))
+    lanes = (
+        staged.join(first, on="place", how="semi")
+        .group_by(*keys, maintain_order=True)
+        .agg(
+            pl.col("place").first(),
+            pl.col("reduces").sum().alias("reductions"),
+            (pl.col("reduces") & pl.col("large") & (pl.col("turn") == "backward")).sum().alias("late"),
+            (pl.col("reduces") & pl.col("large") & _IN_FIRST_FORWARD).sum().alias("early"),
+            (pl.col("reduces") & attended).sum().alias("attending"),
+            pl.col("gathers").sum().alias("gathered"),
+            (pl.col("gathers") & attended).sum().alias("gathered_beside_attention"),
+        )
+    )
+    adds = (pl.col("late") >= MIN_VOTES) & (pl.col("early") == 0) & (pl.col("attending") <= (1 - MAJORITY) * pl.col("reductions"))
+    sums = lanes.filter(adds)
+    most = sums.group_by("place").agg(pl.col("late").max().alias("most"))
+    only_gathers = (pl.col("reductions") == 0) & (pl.col("gathered_beside_attention") <= (1 - MAJORITY) * pl.col("gathered"))
+    often = pl.col("gathered").is_between(FEWEST_GATHERS * pl.col("most"), MOST_GATHERS * pl.col("most"))
+    gathers = lanes.filter(only_gathers).join(most, on="place").filter(often)
+    return pl.concat([sums.select(keys), gathers.select(keys)]).with_columns(pl.lit("data").alias("vote"))
 
 
 def _beside(moving: pl.DataFrame, line: Line) -> pl.DataFrame:

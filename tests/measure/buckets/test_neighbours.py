@@ -423,11 +423,36 @@ def test_where_ranks_are_data_parallel_alone_so_are_their_collectives(taxonomy: 
 def test_gradients_losses_and_statistics_are_no_activations(taxonomy: Taxonomy):
     forward, back = [NORM, GEMM, FLASH, GEMM, NORM, GEMM], [NORM_BACK, GEMM, FLASH_BACK, GEMM, NORM_BACK]
     gradients = [ADAM, *forward * 2, *back, (REDUCED, 90), *back, (REDUCED, 90), ADAM]
-    assert of_reductions(taxonomy, gradients * 2) == ["other"] * 4
+    assert of_reductions(taxonomy, gradients * 2) == ["data"] * 4
     repeated = [ADAM, *forward * 2, *back, *forward, (REDUCED, 90), *forward, (REDUCED, 90), *back, ADAM]
-    assert of_reductions(taxonomy, repeated * 2) == ["other"] * 4, "layers that are run again in backward"
+    assert of_reductions(taxonomy, repeated * 2) == ["data"] * 4, "layers that are run again in backward"
+    unseen = [*forward, *back, (REDUCED, 90)]
+    assert of_reductions(taxonomy, unseen * 3) == ["other"] * 3, "no optimizer shows where gradients begin"
     statistics = [ADAM, NORM, FLASH, (REDUCED, 10), NORM, FLASH, (REDUCED, 10), NORM, *back, (REDUCED, 90), (REDUCED, 90), ADAM]
     assert of_reductions(taxonomy, statistics * 2) == ["other"] * 8
+
+
+@for_each(
+    "gathers, reductions, early, attended, told",
+    (20, 24, None, False, {20: "data", 24: "data"}),
+    (20, 20, None, False, {20: "data"}),
+    (20, 24, 24, False, {20: "other", 24: "tensor"}),  # reduced in the first forward pass too: activations
+    (20, 24, None, True, {20: "other", 24: "data"}),  # keys and values of a divided context are gathered next to attention
+    (20, 24, 28, False, {20: "data", 24: "data", 28: "tensor"}),
+)
+def test_what_is_gathered_in_both_passes_and_reduced_in_backward_alone_is_a_sharded_model_s(
+    taxonomy: Taxonomy, gathers: int, reductions: int, early: int | None, attended: bool, told: dict[int, str]
+):
+    """As FSDP does, in a capture without ranges and groups."""
+    moved: list[str | tuple[str, int]] = [(GATHER, gathers)]
+    inside: list[str | tuple[str, int]] = [(SCATTERED, early)] if early else []
+    ahead = [NORM, *moved * attended, FLASH, GEMM, *inside, NORM, GEMM, SWIGLU, *moved * (not attended)]
+    back = [SWIGLU, *moved * (not attended), GEMM, NORM_BACK, *moved * attended, FLASH_BACK, GEMM, NORM_BACK, (SCATTERED, reductions)]
+    step = on_streams([*ahead * 4, *back * 4, ADAM])
+    trace = trace_of([Launch(name=name, start=100 * at, duration=90, stream=stream) for at, (name, stream) in enumerate(step * 3)])
+    found = classify(trace, attribute(trace), taxonomy)
+    kinds = pl.DataFrame({"stream": trace.ops["stream"], "kind": found.classes["kind"].gather(found.class_id)})
+    assert {stream: set(kinds.filter(pl.col("stream") == stream)["kind"]) for stream in told} == {key: {kind} for key, kind in told.items()}
 
 
 def test_a_kind_that_the_job_file_rules_out_gets_no_votes(taxonomy: Taxonomy):
