@@ -14,7 +14,8 @@ kind votes for it. An unknown one votes by its place:
   all-gathers of its stream; an all-reduce is never an exchange of tokens;
 * a gather or reduce-scatter with the optimizer on either side moves parameters or gradients;
 * reductions of which none lies in a step's first forward pass, from which no gradients can be there yet, add up gradients; a stream beside
-  theirs that gathers once or twice for each, and not next to attention, gathers a sharded model's parameters (FSDP);
+  theirs that gathers once or twice for each, and not next to attention, gathers a sharded model's parameters (FSDP). Where gathers and such
+  reductions stand next to attention, they are keys' and values' of a divided context;
 * where most of the compute is launched inside forward or backward ranges, a gather or reduce-scatter launched outside all of them moves
   parameters or gradients.
 
@@ -93,9 +94,8 @@ def transfers(line: Line, absent: frozenset[CommKind]) -> pl.DataFrame:
     if not carried and "expert" not in absent:
         carriers = _only_carrier(line, voted, shares)
         shares = pl.concat([shares.join(carriers, on=keys, how="anti"), carriers])
-    if "data" not in absent:
-        gradients = _of_gradients(staged, line).join(shares, on=keys, how="anti")
-        shares = pl.concat([shares, gradients])
+    gradients = _of_gradients(staged, line, absent)
+    shares = pl.concat([shares, gradients.join(shares, on=keys, how="anti")])
     if frozenset(COMM_KINDS) - absent <= {"data", UNKNOWN_KIND}:
         gathers = (
             voted.filter("unknown", pl.col("gathers") | pl.col("unphased_gather") | pl.col("reduces"))
@@ -190,38 +190,44 @@ def _of_activations(staged: pl.DataFrame) -> pl.DataFrame:
     return many.select("lane", "exchange", pl.lit("tensor").alias("vote"))
 
 
-def _of_gradients(staged: pl.DataFrame, line: Line) -> pl.DataFrame:
+def _of_gradients(staged: pl.DataFrame, line: Line, absent: frozenset[CommKind]) -> pl.DataFrame:
     """The streams whose unknown reductions add up gradients: none lies in a forward pass from which no gradients can be there yet.
 
-    Context parallelism that gathers keys and values reduces their gradients next to attention, with nothing beside: that proves nothing. A
-    stream that gathers alone is a sharded model's where it gathers once or twice for each of these reductions, as FSDP does (forward, and
-    backward again), and not next to attention. lane, exchange, vote.
+    Next to attention, with nothing beside, these are keys' and values' of a divided context, which gathers them there too. A stream that
+    gathers alone is a sharded model's where it gathers once or twice for each reduction of gradients, as FSDP does (forward, and backward
+    again), and not next to attention. lane, exchange, vote.
     """
     keys = ["lane", "exchange"]
     forward = line.placed(line.those("goes_forward")).select("place", "start")
     turns = line.placed(line.signed((Sign.OPTIMIZER,))).select("place", pl.col("start").alias("turned"), "start")
     first = _joined(forward, turns, backward=True).filter(pl.col("turned").is_not_null()).select("place").unique()
     attended = pl.col("alone") & (is_sign("before", Sign.ATTENTION) | is_sign("after", Sign.ATTENTION))
+    reduces, gathers = pl.col("reduces"), pl.col("gathers")
     lanes = (
         staged.join(first, on="place", how="semi")
         .group_by(*keys, maintain_order=True)
         .agg(
             pl.col("place").first(),
-            pl.col("reduces").sum().alias("reductions"),
-            (pl.col("reduces") & pl.col("large") & (pl.col("turn") == "backward")).sum().alias("late"),
-            (pl.col("reduces") & pl.col("large") & _IN_FIRST_FORWARD).sum().alias("early"),
-            (pl.col("reduces") & attended).sum().alias("attending"),
-            pl.col("gathers").sum().alias("gathered"),
-            (pl.col("gathers") & attended).sum().alias("gathered_beside_attention"),
+            reduces.any().alias("adds"),
+            gathers.sum().alias("gathered"),
+            (reduces & pl.col("large") & (pl.col("turn") == "backward")).sum().alias("late"),
+            (reduces & pl.col("large") & _IN_FIRST_FORWARD).any().alias("early"),
+            attended.filter(reduces).mean().fill_null(0).alias("added_there"),
+            attended.filter(gathers).mean().fill_null(0).alias("gathered_there"),
         )
     )
-    adds = (pl.col("late") >= MIN_VOTES) & (pl.col("early") == 0) & (pl.col("attending") <= (1 - MAJORITY) * pl.col("reductions"))
-    sums = lanes.filter(adds)
+    late = lanes.filter(pl.col("late") >= MIN_VOTES, ~pl.col("early"))
+    sums = late.filter(pl.col("added_there") <= 1 - MAJORITY)
+    both = late.filter(pl.col("added_there") >= MAJORITY, pl.col("gathered_there") >= MAJORITY)
+    beside = lanes.filter(~pl.col("adds"), pl.col("gathered_there") <= 1 - MAJORITY)
     most = sums.group_by("place").agg(pl.col("late").max().alias("most"))
-    only_gathers = (pl.col("reductions") == 0) & (pl.col("gathered_beside_attention") <= (1 - MAJORITY) * pl.col("gathered"))
     often = pl.col("gathered").is_between(FEWEST_GATHERS * pl.col("most"), MOST_GATHERS * pl.col("most"))
-    gathers = lanes.filter(only_gathers).join(most, on="place").filter(often)
-    return pl.concat([sums.select(keys), gathers.select(keys)]).with_columns(pl.lit("data").alias("vote"))
+    kinds: tuple[tuple[CommKind, pl.DataFrame], ...] = (
+        ("data", sums),
+        ("data", beside.join(most, on="place").filter(often)),
+        ("context", both),
+    )
+    return pl.concat(found.select(*keys, pl.lit(kind).alias("vote")) for kind, found in kinds if kind not in absent)
 
 
 def _beside(moving: pl.DataFrame, line: Line) -> pl.DataFrame:

@@ -11,6 +11,7 @@ from diagnose.measure.buckets.context import AGAIN_BIT, FORWARD_BIT, host_contex
 from diagnose.measure.buckets.line import EDGE, after, before
 from diagnose.measure.host import attribute
 from diagnose.model.trace import Trace
+from diagnose.model.vocabulary import CommKind
 from tests.builders.cases import for_each
 from tests.builders.small_traces import Launch, Range, trace_of
 
@@ -453,6 +454,18 @@ def test_what_is_gathered_in_both_passes_and_reduced_in_backward_alone_is_a_shar
     found = classify(trace, attribute(trace), taxonomy)
     kinds = pl.DataFrame({"stream": trace.ops["stream"], "kind": found.classes["kind"].gather(found.class_id)})
     assert {stream: set(kinds.filter(pl.col("stream") == stream)["kind"]) for stream in told} == {key: {kind} for key, kind in told.items()}
+
+
+@for_each("absent, told", ((), "context"), (("context",), "other"))
+def test_gathers_before_attention_and_reductions_behind_its_backward_pass_are_of_a_divided_context(
+    taxonomy: Taxonomy, absent: tuple[CommKind, ...], told: str
+):
+    ahead = [NORM, GEMM, (GATHER, 40), FLASH, GEMM, NORM, GEMM]
+    back = [SWIGLU, GEMM, NORM_BACK, (GATHER, 40), FLASH_BACK, (SCATTERED, 40), GEMM, NORM_BACK]
+    step = on_streams([*ahead * 4, *back * 4, ADAM])
+    trace = trace_of([Launch(name=name, start=100 * at, duration=90, stream=stream) for at, (name, stream) in enumerate(step * 3)])
+    found = classify(trace, attribute(trace), taxonomy, frozenset(absent))
+    assert set(found.classes["kind"].gather(found.class_id).filter(trace.ops["stream"] == 40)) == {told}
 
 
 def test_a_kind_that_the_job_file_rules_out_gets_no_votes(taxonomy: Taxonomy):
