@@ -193,7 +193,7 @@ def _of_activations(staged: pl.DataFrame) -> pl.DataFrame:
 def _of_gradients(staged: pl.DataFrame, line: Line, absent: frozenset[CommKind]) -> pl.DataFrame:
     """The streams whose unknown reductions add up gradients: none lies in a forward pass from which no gradients can be there yet.
 
-    Next to attention, with nothing beside, these are keys' and values' of a divided context, which gathers them there too. A stream that
+    Some lie before backward's end, as a norm of the gradients does not. Next to attention, with nothing beside, these are keys' and values' of a divided context, which gathers them there too. A stream that
     gathers alone is a sharded model's where it gathers once or twice for each reduction of gradients, as FSDP does (forward, and backward
     again), and not next to attention. lane, exchange, vote.
     """
@@ -208,9 +208,9 @@ def _of_gradients(staged: pl.DataFrame, line: Line, absent: frozenset[CommKind])
         .group_by(*keys, maintain_order=True)
         .agg(
             pl.col("place").first(),
-            reduces.any().alias("adds"),
+            (reduces & pl.col("large")).sum().alias("added"),
             gathers.sum().alias("gathered"),
-            (reduces & pl.col("large") & (pl.col("turn") == "backward")).sum().alias("late"),
+            (reduces & pl.col("large") & (pl.col("turn") == "backward") & (pl.col("then") != OPTIMIZER)).sum().alias("late"),
             (reduces & pl.col("large") & _IN_FIRST_FORWARD).any().alias("early"),
             attended.filter(reduces).mean().fill_null(0).alias("added_there"),
             attended.filter(gathers).mean().fill_null(0).alias("gathered_there"),
@@ -219,8 +219,8 @@ def _of_gradients(staged: pl.DataFrame, line: Line, absent: frozenset[CommKind])
     late = lanes.filter(pl.col("late") >= MIN_VOTES, ~pl.col("early"))
     sums = late.filter(pl.col("added_there") <= 1 - MAJORITY)
     both = late.filter(pl.col("added_there") >= MAJORITY, pl.col("gathered_there") >= MAJORITY)
-    beside = lanes.filter(~pl.col("adds"), pl.col("gathered_there") <= 1 - MAJORITY)
-    most = sums.group_by("place").agg(pl.col("late").max().alias("most"))
+    beside = lanes.filter(pl.col("added") == 0, pl.col("gathered_there") <= 1 - MAJORITY)
+    most = sums.group_by("place").agg(pl.col("added").max().alias("most"))
     often = pl.col("gathered").is_between(FEWEST_GATHERS * pl.col("most"), MOST_GATHERS * pl.col("most"))
     kinds: tuple[tuple[CommKind, pl.DataFrame], ...] = (
         ("data", sums),

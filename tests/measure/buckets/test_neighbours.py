@@ -427,6 +427,8 @@ def test_gradients_losses_and_statistics_are_no_activations(taxonomy: Taxonomy):
     assert of_reductions(taxonomy, gradients * 2) == ["data"] * 4
     repeated = [ADAM, *forward * 2, *back, *forward, (REDUCED, 90), *forward, (REDUCED, 90), *back, ADAM]
     assert of_reductions(taxonomy, repeated * 2) == ["data"] * 4, "layers that are run again in backward"
+    norms = [ADAM, *forward * 2, *back * 2, (REDUCED, 90), ADAM]
+    assert of_reductions(taxonomy, norms * 4) == ["other"] * 4, "one a step, behind backward: a norm, or how long a stage waits for others"
     unseen = [*forward, *back, (REDUCED, 90)]
     assert of_reductions(taxonomy, unseen * 3) == ["other"] * 3, "no optimizer shows where gradients begin"
     statistics = [ADAM, NORM, FLASH, (REDUCED, 10), NORM, FLASH, (REDUCED, 10), NORM, *back, (REDUCED, 90), (REDUCED, 90), ADAM]
