@@ -18,6 +18,8 @@ from diagnose.model.intervals import overlaps, sweep
 from diagnose.model.trace import Trace
 
 QUEUE = 1_024  # launches that a device takes before the next one waits (design contract; CUDA's limit)
+# this project's choice: places of the queue that the driver may keep for itself (1,021 launches fit on real V100 and A100)
+KEPT = 64
 BROKEN = 0.01  # share of launches beyond which the limit is another one here, and not known
 QUIET_NS = 100_000  # this project's choice: a thread that is quiet for so long while another one launches waits for that one
 # this project's choice: with so many calls in a row that no call of the other falls between, a short pause of that is a turn
@@ -177,10 +179,24 @@ def _queue(calls: pl.DataFrame, launching: pl.DataFrame) -> pl.DataFrame:
     """Which operation has to begin before a launching call finds room: call, start, end, op, freed. Empty where the limit is another."""
     times = calls.select("start", "end")[launching["call"]]
     ordered = launching.select("call", "op", "freed").hstack(times).sort("start", maintain_order=True)
-    limited = ordered.select("call", "start", "end", pl.col("op", "freed").shift(QUEUE)).slice(QUEUE)
+    depth = _depth(ordered)
+    limited = ordered.select("call", "start", "end", pl.col("op", "freed").shift(depth)).slice(depth)
     if int((limited["freed"] > limited["end"]).sum()) > BROKEN * limited.height:
         return limited.clear()
     return limited.filter(pl.col("freed") <= pl.col("end"))
+
+
+def _depth(launches: pl.DataFrame) -> int:
+    """How many launches the queue takes: QUEUE, or the few less at which the trace shows launch after launch return.
+
+    A call that returns because the oldest launch has begun would else be held for one begun earlier still, before the call: its wait
+    would look like work of the host. `launches` in order of their calls: end, freed (when their operations began).
+    """
+    begun = launches["freed"].sort().search_sorted(launches["end"], side="right").cast(pl.Int64)
+    ahead = pl.int_range(launches.height, eager=True) - begun  # launched before, and not yet begun when the call returned
+    most = max(ahead.to_list(), default=0)
+    full = QUEUE - KEPT <= most < QUEUE and int((ahead == most).sum()) > BROKEN * launches.height
+    return most + 1 if full else QUEUE
 
 
 def _awaited(

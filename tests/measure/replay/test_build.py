@@ -1,5 +1,7 @@
 """The graph of a device: what it waits for, that its replay gives back what was measured, and what follows where something is gone."""
 
+from itertools import pairwise
+
 import polars as pl
 
 from diagnose.knowledge.load import load_knowledge
@@ -142,6 +144,22 @@ def test_a_full_queue_holds_the_host() -> None:
     queue = graph.edges.filter(pl.col("kind") == "queue")
     assert queue.height > 0
     assert graph.nodes["op"].gather(queue["src"]).to_list() == list(range(queue.height))
+
+
+@for_each("places, each", (1024, 2), (1021, 2), (900, 10))
+def test_where_the_queue_takes_a_few_launches_less_that_is_where_the_host_waits(places: int, each: int) -> None:
+    """Each launch returns 2 ns after the one that is so many older has begun: with operations that take nothing, the host has 2 ns to do
+    for each. Where far fewer are ahead the trace shows no full queue, and what a call took stays the host's own.
+    """
+    count = 1400
+    launches, free = [], 1
+    for place in range(count):
+        until = free + 1 if place < places else 5002 + 10 * (place - places)
+        launches.append(run("gemm", 5000 + 10 * place, 5010 + 10 * place, free, until=until))
+        free = until
+    graph = graph_of(launches)
+    last = begun(without(graph, pl.col("op").is_not_null()))[-100:]
+    assert [later - sooner for sooner, later in pairwise(last)] == [each] * 99
 
 
 def test_an_unmodified_replay_gives_back_every_step_of_a_simulated_run() -> None:
