@@ -331,6 +331,9 @@ def _steps(one: DeviceMeasure) -> dict[str, FactValue]:
     return {
         "steps_n": per_step.height,
         "steps_anchored": one.steps.anchor != "capture",
+        "unseen_work_ns": one.steps.unseen_ns,
+        "step_lead_ns": one.steps.lead.ns if one.steps.lead is not None else None,
+        "step_lead_range": one.steps.lead.range if one.steps.lead is not None else None,
         "step_spread": (latest(lengths) - earliest(lengths)) / step if len(lengths) > 1 and step else None,
         "longest_host_gap_ns": longest if isinstance(longest, int) else None,
         "blocking_inferred_share": _share(int(per_step["blocking_inferred_ns"].sum()), int(per_step["blocking_ns"].sum())),
@@ -353,6 +356,7 @@ def _start_up(one: DeviceMeasure, limits: StartUpLimits) -> dict[str, FactValue]
     only = alone or (first_use >= limits.only_share * max(judged, 1) and not mostly_clean(paid))
     return {
         "start_up_only": only,
+        "start_up_cut": one.steps.anchor == "capture" and begun.begin is not None and begun.before > 0,
         "start_up_share": max(begun.before, begun.share) if only else begun.before,  # nothing need lie before steps that are start-up too
         "start_up_span_ns": begun.span_ns,
         "start_up_call": every.name if every is not None else None,

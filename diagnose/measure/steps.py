@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 from msgspec import Struct
+from msgspec.structs import replace
 
 from diagnose.document.device import CrossCheck, Dropped
 from diagnose.knowledge.buckets import Buckets
 from diagnose.knowledge.taxonomy import StepAnchor
 from diagnose.measure.phases import StartUp, cost_within, under_start_up, without_repeated
-from diagnose.model.intervals import covered, lasting, latest, merge, total_length
+from diagnose.model.intervals import covered, earliest, lasting, latest, merge, total_length
 from diagnose.model.statistics import mean_of, median_of
 from diagnose.model.trace import Trace
 from diagnose.model.vocabulary import OPTIMIZER
@@ -36,17 +37,35 @@ HARDLY_ANY = 0.1  # the same for the last of two windows
 MIN_PERIOD = 20  # kernels in a recurring sequence below which it is a loop inside a step, not a step
 MIN_COLLECTIVES = 4  # the same for collectives
 MIN_REPEATS = 3
+HOLE_NS = 1_000_000  # a pause that shows work from before the capture; this project's choice
+HARDLY = 0.01  # of such a pause: what may have run before it; this project's choice
+NAMING = 0.8  # share of a stretch that a range has to hold to name it; this project's choice
 SAME_SEQUENCE = 0.9  # share of equal names that makes two stretches the same sequence
 
 
+class HostLead(Struct, frozen=True, kw_only=True):
+    """How long (ns) the host had worked in the only range before it launched its first operation, on an idle device, and the range inside
+    which most of that lies, where one does.
+    """
+
+    ns: int
+    range: str | None
+
+
 class StepWindows(Struct, frozen=True, kw_only=True):
-    """Windows of one device. `frame`: index, start, end (relative ns, disjoint, in order); dropped steps are in `every` alone."""
+    """Windows of one device. `frame`: index, start, end (relative ns, disjoint, in order); dropped steps are in `every` alone.
+
+    `lead`: of the step whose range is the only one, what no window holds; of several the next ones' lies at the end of the one before.
+    `unseen_ns`: how long the device worked on what had been launched before the capture, and what is left out for that.
+    """
 
     frame: pl.DataFrame
     every: pl.DataFrame
     anchor: str
     dropped: tuple[Dropped, ...] = ()
     cross_check: tuple[CrossCheck, ...] = ()
+    lead: HostLead | None = None
+    unseen_ns: int = 0
 
 
 class Anchored(Struct, frozen=True, kw_only=True):
@@ -55,6 +74,7 @@ class Anchored(Struct, frozen=True, kw_only=True):
     anchor: str
     windows: pl.DataFrame
     dropped: tuple[Dropped, ...] = ()
+    lead: HostLead | None = None
 
     @property
     def median_ns(self) -> int:
@@ -82,6 +102,41 @@ def find_steps(
     spellings of iteration ranges, best first; `model_work` as `model_work` gives it. `step_range` is the user's own pattern and goes before
     all. `start_up` is left out: of steps, or where none could be cut, of the one window.
     """
+    seen, unseen_ns = _seen(work)
+    found = _find_steps(trace, work.filter(pl.col("start") >= seen) if unseen_ns else work, rank, anchors, model_work, step_range, start_up)
+    return replace(found, unseen_ns=unseen_ns)
+
+
+def _seen(work: pl.DataFrame) -> tuple[int, int]:
+    """When what had been launched before the capture was done, and how long that took; (0, 0) where nothing shows it.
+
+    It shows in the first operation of a stream: launched at once, and begun only after a pause in which no recorded operation ran, and
+    with hardly anything before. A profiler that starts beside a busy device and sees only what is launched from then on leaves such a hole.
+    """
+    placed = work.select(
+        "start",
+        "issued",
+        pl.col("end").cum_max().shift(1).alias("done"),  # of all before it; null of the very first
+        lasting.cum_sum().shift(1).alias("before"),
+        pl.col("stream").is_first_distinct().alias("first"),
+    )
+    held = placed.filter("first").select(
+        "start", "before", (pl.col("start") - pl.max_horizontal("issued", "done")).alias("hole"), pl.col("issued", "done").is_null()
+    )
+    held = held.filter(~(pl.col("issued") | pl.col("done")) & (pl.col("hole") >= HOLE_NS) & (pl.col("before") <= HARDLY * pl.col("hole")))
+    return (int(held["start"][-1]), int(held["hole"].sum())) if held.height else (0, 0)
+
+
+def _find_steps(
+    trace: Trace,
+    work: pl.DataFrame,
+    rank: int,
+    anchors: Sequence[StepAnchor],
+    model_work: Sequence[str],
+    step_range: str | None,
+    start_up: StartUp,
+) -> StepWindows:
+    """The same of the operations that lie behind."""
     own = [StepAnchor(id=STEP_RANGE, pattern=step_range, numbered="(" in step_range)] if step_range else []
     by_range = next((found for anchor in [*own, *anchors] if (found := _by_range(trace, work, rank, anchor)) is not None), None)
     proposals = [found for found in (by_range, _by_optimizer(work, model_work)) if found is not None]
@@ -108,6 +163,7 @@ def find_steps(
         anchor=best.anchor,
         dropped=tuple(sorted((*best.dropped, *dropped), key=lambda one: one.index)),
         cross_check=tuple(_compare(reference, other) for other in others),
+        lead=best.lead,
     )
 
 
@@ -266,7 +322,26 @@ def _by_range(trace: Trace, work: pl.DataFrame, rank: int, anchor: StepAnchor) -
         Dropped(index=number, why="its range launched nothing on this device")
         for number in idle["number"].drop_nulls().unique().sort().to_list()
     )
-    return Anchored(anchor=name, windows=windows, dropped=dropped)
+    return Anchored(anchor=name, windows=windows, dropped=dropped, lead=_host_lead(trace, work, rank, inside))
+
+
+def _host_lead(trace: Trace, work: pl.DataFrame, rank: int, inside: pl.DataFrame) -> HostLead | None:
+    """What the host did in the only range before it launched anything; None where there are several. `inside`: what ranges launched."""
+    if inside["range_start"].n_unique() != 1:
+        return None
+    begin, first = earliest(inside["range_start"]), min(earliest(inside["call_start"]), earliest(inside["start"]))
+    done = work.filter(pl.col("start") < first)["end"].max()
+    begin = max(begin, done) if isinstance(done, int) else begin
+    if begin >= first:
+        return None
+    own = pl.col("rank") == rank, pl.col("start") >= begin, pl.col("end") <= first, pl.col("kind") != "gpu_annotation"
+    most = pl.col("end") - pl.col("start") >= NAMING * (first - begin)
+    held = (
+        trace.ranges.lazy().filter(*own, most).select("text_id", (~pl.col("kind").is_in(["python", "frame"])).alias("user"), "start", "end")
+    )
+    chosen = held.sort("user", pl.col("end") - pl.col("start"), descending=True).head(1).collect()
+    texts = trace.names.filter(pl.col("id").is_in(chosen["text_id"].implode()))["text"]
+    return HostLead(ns=first - begin, range=texts[0] if len(texts) else None)
 
 
 def _before_unrecorded(per_range: pl.DataFrame, ranges: pl.DataFrame, *, numbered: bool) -> pl.Series:

@@ -125,7 +125,8 @@ def window_of(document: Diagnosis) -> Window:
 def make_context(facts: Mapping[str, Fact], job: Job | None, rulebook: Rulebook) -> Context:
     """The context of one diagnosis. A platform that the job file names overrules the trace's, whose name may be unknown."""
     values: dict[str, conditions.Value] = {name: fact.value for name, fact in facts.items() if name in rulebook.facts}
-    values["per"] = "in the whole capture" if (window := unit(values)) == WHOLE else f"per {window}"
+    whole = "after start-up" if values.get("start_up_cut") else "in the whole capture"
+    values["per"] = whole if (window := unit(values)) == WHOLE else f"per {window}"
     if job is not None:
         values |= {f"job_{name}": one.value for name, one in advised(job).items()}
         values |= job.columns()

@@ -183,6 +183,7 @@ def test_a_capture_of_start_up_alone_says_so() -> None:
     (device,) = cold.measure()
     assert device.start_up is not None
     assert device.start_up.before >= device.start_up.share > 0.8
+    assert device_facts(device, device_records(device), KNOWLEDGE)["start_up_cut"] is (device.start_up.begin is not None)
 
 
 def test_steps_that_hold_little_but_start_up_tell_all_of_it() -> None:

@@ -1,5 +1,6 @@
 """Every anchor of the step windows, and what is left out of them."""
 
+from diagnose.measure.steps import HostLead
 from tests.builders.cases import for_each
 from tests.builders.records import replace
 from tests.builders.scene import Item, Scene, Span, Steps, call, run, scene
@@ -23,6 +24,50 @@ def windows(one: Scene, step_range: str | None = None) -> list[tuple[int, int, i
 def texts(spelling: str) -> list[Span]:
     """The loop's ranges under another name; {} is the step's number."""
     return [replace(span, text=spelling.format(number)) for number, span in enumerate(LOOP.spans, start=1)]
+
+
+def led(items: list[Item], *spans: Span) -> tuple[int, str | None] | None:
+    found = scene(items, list(spans)).steps().lead
+    return None if found is None else (found.ns, found.range)
+
+
+def test_what_the_host_did_in_the_only_step_before_its_first_operation_is_told_and_named() -> None:
+    """No window holds it. What is still at work of before hides it, and of several steps the next one's lies in the one before."""
+    step, inside = Span(text="ProfilerStep#6", start=100, end=900), run("gemm", 500, 600, 480)
+    preprocess, aside = Span(text="preprocess", start=120, end=470), Span(text="log", start=110, end=119)
+    assert led([inside], step, preprocess, aside) == (380, "preprocess")
+    assert led([inside], step, aside) == (380, None)
+    assert led([run("gemm", 40, 200, 10), inside], step, preprocess) == (280, None)
+    assert led([run("gemm", 40, 500, 10), inside], step, preprocess) is None
+    assert led([inside, run("gemm", 1500, 1600, 1480)], step, replace(step, text="ProfilerStep#7", start=1100, end=1900)) is None
+    assert led(LOOP.items) is None
+
+
+MS = 1_000_000
+STRAY = run("gemm", 10, 20, 5, stream=2)
+BUSY: dict[str, tuple[list[Item], tuple[int, int]]] = {
+    "the first of a stream begins late, after hardly anything": ([STRAY, run("gemm", 5 * MS, 6 * MS, 30)], (5 * MS, 5 * MS - 31)),
+    "its launch took that long": ([STRAY, run("gemm", 5 * MS, 6 * MS, 30, until=5 * MS - 10)], (10, 0)),
+    "its launch is not known": ([STRAY, run("gemm", 5 * MS, 6 * MS)], (10, 0)),
+    "nothing before it": ([run("gemm", 5 * MS, 6 * MS, 30)], (5 * MS, 0)),
+    "another stream was at work": ([run("gemm", 10, 5 * MS - 9, 5, stream=2), run("gemm", 5 * MS, 6 * MS, 30)], (10, 0)),
+    "work before the pause": ([run("gemm", 10, MS, 5, stream=2), run("gemm", 5 * MS, 6 * MS, 30)], (10, 0)),
+    "its stream ran before": ([run("gemm", 10, 20, 5), run("gemm", 5 * MS, 6 * MS, 30)], (10, 0)),
+}
+
+
+@for_each("items, expected", *BUSY.values())
+def test_a_window_begins_once_what_was_launched_before_the_capture_is_done(items: list[Item], expected: tuple[int, int]) -> None:
+    """A profiler that sees only what is launched from its start on shows such work as a pause that nothing explains."""
+    found = scene(items).steps()
+    assert (found.frame["start"][0], found.unseen_ns) == expected
+
+
+def test_what_waited_for_work_of_before_the_capture_is_not_what_the_host_did_before_its_first_launch() -> None:
+    items = [run("gemm", 10, 20, 8, stream=2), run("gemm", 5 * MS, 6 * MS, 30)]
+    found = scene(items, [Span(text="ProfilerStep#6", start=1, end=100)]).steps()
+    assert (found.frame.rows(), found.unseen_ns) == ([(6, 5 * MS, 6 * MS)], 5 * MS - 31)
+    assert found.lead == HostLead(ns=29, range=None)  # up to the launch that waited
 
 
 # ---------------------------------------------------------------------------------------------------- iteration ranges

@@ -512,6 +512,28 @@ def test_without_an_anchor_nothing_is_per_step() -> None:
     assert "per step" not in found.sentence
     assert "ms in the whole capture" in found.sentence
     assert found.certainty == "low"
+    found = judged(steps_anchored=False, steps_n=1, step_spread=None, start_up_cut=True)
+    assert "ms after start-up" in found.sentence
+
+
+def test_what_is_left_out_for_work_of_before_the_capture_is_said() -> None:
+    found = judged(unseen_work_ns=450_000_000)
+    assert (
+        "450.0 ms before that are left out, in which the GPU most likely worked on what had been launched before the capture"
+        in found.sentence
+    )
+
+
+def test_what_the_host_did_before_the_only_step_s_first_operation_is_said_beside_the_figures() -> None:
+    led = {"steps_n": 1, "step_spread": None, "step_lead_ns": 110_000_000, "step_lead_range": "preprocess"}
+    found = judged(**led)
+    assert (
+        "before its first operation on the GPU the CPU worked 110.0 ms more of the step, in preprocess, which none of these"
+        in found.sentence
+    )
+    assert (found.certainty, found.certainty_reasons[0]) == ("low", "the step began 110.0 ms before the figures do")
+    assert judged(**led, launch_starved_ns=40_000_000).certainty == "medium"  # it would only make the first target larger
+    assert "before its first operation" not in judged(**{**led, "step_lead_ns": 10_000_000}).sentence
 
 
 @for_each(

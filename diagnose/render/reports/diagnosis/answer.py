@@ -106,7 +106,8 @@ def step_time(document: Diagnosis) -> str:
     if mean is None:
         return "not cut into steps" if document.steps.anchor == CAPTURE else "step time not measured"
     if document.steps.anchor == CAPTURE:
-        return f"{units.time(mean)} captured, not cut into steps"
+        cut = document.facts.get("start_up_cut")
+        return f"{units.time(mean)} {'after start-up' if cut is not None and cut.value else 'captured'}, not cut into steps"
     if document.steps.n < 2:
         return f"{tables.whole(document)} {units.time(mean)} (1 {tables.whole(document)})"
     unit, length = units.scale(mean)
