@@ -251,6 +251,14 @@ def test_experts_one_by_one_and_waiting_in_every_layer_put_their_fixes_first() -
     assert "HOST-09" not in once, "one read per step is not why a step of hundreds of launches is launch-bound"
 
 
+@for_each("down, up, free", (0, 0, True), (8, 0, False), (0, 8, False), (None, None, False))
+def test_calls_that_wait_where_nothing_is_copied_read_no_values_that_a_graph_could_not_hold(
+    down: int | None, up: int | None, free: bool
+) -> None:
+    waits: dict[str, FactValue] = {**HOST, "framework_seen": "none", "copy_d2h_bytes": down, "copy_h2d_bytes": up}
+    assert ("HOST-02" in first_fixes("host-launch-starved", **waits, sync_calls_per_step=8)) is free
+
+
 def test_pinned_copies_are_told_to_come_earlier_not_to_be_pinned() -> None:
     blocking: dict[str, FactValue] = {"host_copy_blocking_ns": 50_000_000, "host_copy_blocking_share": 0.5}
     assert "CPY-01" not in first_fixes("memory-blocking-copies", **blocking, pageable_copy_ns=0)
