@@ -341,6 +341,9 @@ def _steps(one: DeviceMeasure) -> dict[str, FactValue]:
     }
 
 
+CUT = 0.1  # of the time: a window that begins earlier is as good as the whole capture; this project's choice, as where it is said
+
+
 def _start_up(one: DeviceMeasure, limits: StartUpLimits) -> dict[str, FactValue]:
     """How much of which time is start-up, its longest call, and the longest first-use cost that lies among the work."""
     begun = one.start_up
@@ -356,7 +359,7 @@ def _start_up(one: DeviceMeasure, limits: StartUpLimits) -> dict[str, FactValue]
     only = alone or (first_use >= limits.only_share * max(judged, 1) and not mostly_clean(paid))
     return {
         "start_up_only": only,
-        "start_up_cut": one.steps.anchor == "capture" and begun.begin is not None and begun.before > 0,
+        "start_up_cut": one.steps.anchor == "capture" and begun.begin is not None and begun.before > CUT,
         "start_up_share": max(begun.before, begun.share) if only else begun.before,  # nothing need lie before steps that are start-up too
         "start_up_span_ns": begun.span_ns,
         "start_up_call": every.name if every is not None else None,

@@ -259,6 +259,14 @@ def test_calls_that_wait_where_nothing_is_copied_read_no_values_that_a_graph_cou
     assert ("HOST-02" in first_fixes("host-launch-starved", **waits, sync_calls_per_step=8)) is free
 
 
+@for_each("compute, hides", (60_000_000, True), (40_000_000, False), (None, True))
+def test_copies_that_take_longer_than_compute_are_not_told_to_hide_beside_it(compute: int | None, hides: bool) -> None:
+    given = facts(host_copy_blocking_ns=50_000_000, host_copy_blocking_share=0.5, pageable_copy_ns=0, compute_busy_ns=compute)
+    found = next(one for one in find(given, job=None, rulebook=BOOK)[0] if one.id == "memory-blocking-copies")
+    (change,) = next(fix.changes for fix in found.fixes if fix.id == "CPY-03")
+    assert (("ahead" in change.to), ("only a part of them can hide" in change.to)) == (hides, not hides)
+
+
 def test_pinned_copies_are_told_to_come_earlier_not_to_be_pinned() -> None:
     blocking: dict[str, FactValue] = {"host_copy_blocking_ns": 50_000_000, "host_copy_blocking_share": 0.5}
     assert "CPY-01" not in first_fixes("memory-blocking-copies", **blocking, pageable_copy_ns=0)

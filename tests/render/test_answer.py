@@ -489,6 +489,18 @@ def test_a_step_of_the_plan_that_may_win_more_than_its_finding_says_why(holds: i
     assert told.partition(" with 1.")[2].strip() == said
 
 
+def test_steps_of_the_plan_that_may_win_more_for_one_reason_share_a_sentence() -> None:
+    first = next(one for one in rich().findings if one.fixes)
+    second = structs.replace(first, fixes=(structs.replace(first.fixes[0], id="HOST-99"),))
+    findings = [structs.replace(one, id=name, wall="host_overhead", bound_ns=9_000_000) for one, name in ((first, "a"), (second, "b"))]
+    plan = [
+        PlanStep(**{**STEP, "fix": one.fixes[0].id, "finding": name, "bound_ns": 12_000_000}, **foreseen(80))
+        for one, name in ((first, "a"), (second, "b"))
+    ]
+    told = advice.plan(structs.replace(minimal(), plan=tuple(plan), findings=tuple(findings))).forecast
+    assert told.endswith("1 and 2 may win more than the 9.0 ms and 9.0 ms of their findings: they end other waiting too.")
+
+
 def test_no_wall_claims_a_part_of_what_is_not_judged(demo: Diagnosis) -> None:
     assert composition.bar(demo).claims
     unjudged = structs.replace(demo.verdict, dominant_wall=None, target_wall=None, cause=None)

@@ -114,7 +114,8 @@ def _forecast(document: Diagnosis, numbers: Mapping[str | None, str]) -> str:
 
 
 def _above(document: Diagnosis, numbers: Mapping[str | None, str]) -> Iterator[str]:
-    """Why a change may win more than its finding holds, a sentence for each where the figures differ."""
+    """Why changes may win more than their findings hold, a sentence for each reason where the figures differ."""
+    above: dict[bool, list[tuple[str, str]]] = {}
     findings = {one.id: one for one in document.findings if one.bound_ns is not None}
     for step in document.plan:
         own = findings.get(step.finding)
@@ -124,8 +125,15 @@ def _above(document: Diagnosis, numbers: Mapping[str | None, str]) -> Iterator[s
         if units.time(step.bound_ns) == holds:
             continue
         asking = (one.wall for one in findings.values() if one.bound_ns and any(fix.id == step.fix for fix in one.fixes))
-        why = "a finding on another wall asks for it too" if any(wall != own.wall for wall in asking) else _ENDS_OTHER
-        yield f"{numbers[step.fix]} may win more than the {holds} of its finding: {why}."
+        above.setdefault(any(wall != own.wall for wall in asking), []).append((numbers[step.fix], holds))
+    for elsewhere, told in above.items():
+        changes, held = (enumerated(list(column)) for column in zip(*told, strict=True))
+        if len(told) == 1:
+            why = "a finding on another wall asks for it too" if elsewhere else _ENDS_OTHER
+            yield f"{changes} may win more than the {held} of its finding: {why}."
+        else:
+            why = "findings on other walls ask for them too" if elsewhere else "they end other waiting too"
+            yield f"{changes} may win more than the {held} of their findings: {why}."
 
 
 def _win_nothing(numbers: Sequence[str]) -> str:
