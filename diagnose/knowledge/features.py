@@ -24,7 +24,8 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 _NAMES = (
     "narrow_gemm", "fp4_gemm", "wide_gemm", "forward_product", "backward_product", "backward_softmax", "narrow_reduction", "wide_reduction",
     "fused_router", "fused_permutation", "row_padding", "unfused_update", "unfused_loss", "fused_exchange", "lost_events", "out_of_memory",
-    "hierarchical_groups", "context_groups", "interleaved_schedule", "fp32_product", "cast", "python", "training", "fsdp", "megatron",
+    "hierarchical_groups", "context_groups", "interleaved_schedule", "fp32_product", "cast", "layout_copy", "python", "training", "fsdp",
+    "megatron",
 )  # fmt: skip
 _Features = msgspec.defstruct("_Features", [(name, Feature) for name in _NAMES], frozen=True, kw_only=True, forbid_unknown_fields=True)
 Features: TypeAlias = Mapping[str, re.Pattern[str]]

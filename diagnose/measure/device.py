@@ -53,7 +53,18 @@ from diagnose.measure.waits.leads import Leads, claims, holds_of, host_limited, 
 from diagnose.measure.waits.stalls import Causes, Stalls, blocking, stalls
 from diagnose.model.statistics import integer_median
 from diagnose.model.trace import Device, Trace
-from diagnose.model.vocabulary import CAPTURE, CAST, EVIDENCE, FP32_PRODUCT, LOSS, OPTIMIZER, PHASES, QUANTIZE, UNFUSED_ATTENTION
+from diagnose.model.vocabulary import (
+    CAPTURE,
+    CAST,
+    EVIDENCE,
+    FP32_PRODUCT,
+    LAYOUT_COPY,
+    LOSS,
+    OPTIMIZER,
+    PHASES,
+    QUANTIZE,
+    UNFUSED_ATTENTION,
+)
 
 SHOWN_HOST_COSTS = 20
 Row = Mapping[str, Any]
@@ -299,7 +310,12 @@ def kernel_traits(names: pl.DataFrame, inside: pl.DataFrame, features: Features)
     attention = inside["op"].filter(unfused_attention(inside, named("backward_softmax")))
     elsewhere = inside["op"].filter(inside["bucket"].cast(pl.String).is_in(_CLAIMED) | inside["op"].is_in(attention.implode()))
     casts = named(CAST)
-    return {FP32_PRODUCT: named(FP32_PRODUCT), CAST: casts.filter(~casts.is_in(elsewhere.implode())), UNFUSED_ATTENTION: attention}
+    return {
+        FP32_PRODUCT: named(FP32_PRODUCT),
+        CAST: casts.filter(~casts.is_in(elsewhere.implode())),
+        LAYOUT_COPY: named(LAYOUT_COPY),
+        UNFUSED_ATTENTION: attention,
+    }
 
 
 def directions(names: pl.DataFrame, features: Features) -> Directions:

@@ -64,8 +64,9 @@ METHOD_BUCKETS = (
     ROUTER,
     VISION_ENCODER,
 )
-# What is known of an operation beyond its class: a product on FP32 cores, a copy into another type, a part of attention step by step.
-FP32_PRODUCT, CAST, UNFUSED_ATTENTION = TRAITS = ("fp32_product", "cast", "unfused_attention")
+# What is known of an operation beyond its class: a product on FP32 cores, a copy into another type, a copy into another layout, a part
+# of attention step by step.
+FP32_PRODUCT, CAST, LAYOUT_COPY, UNFUSED_ATTENTION = TRAITS = ("fp32_product", "cast", "layout_copy", "unfused_attention")
 Phase = Literal["forward", "backward", "recompute", "optimizer"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 MoePart = Literal[

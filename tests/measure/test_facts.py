@@ -325,7 +325,7 @@ def test_every_feature_has_a_pattern_that_tells_its_kernels_from_others() -> Non
     assert matching(KNOWLEDGE.features["wide_gemm"], every) - matching(KNOWLEDGE.features["narrow_gemm"], every) == set(WIDE)
     assert set(KNOWLEDGE.features) == {
         "narrow_gemm", "fp4_gemm", "narrow_reduction", "wide_reduction", "fused_exchange", "wide_gemm", "forward_product", "backward_product", "backward_softmax", "fused_router", "fused_permutation", "row_padding", "unfused_update", "unfused_loss", "lost_events", "out_of_memory",
-        "hierarchical_groups", "context_groups", "interleaved_schedule", "fp32_product", "cast", "python", "training", "fsdp", "megatron",
+        "hierarchical_groups", "context_groups", "interleaved_schedule", "fp32_product", "cast", "layout_copy", "python", "training", "fsdp", "megatron",
     }  # fmt: skip
 
 
@@ -554,6 +554,20 @@ OPERATIONS = ("BinaryFunctor<float, float, float, MulFunctor<float> >", "addcdiv
         [
             "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)>",
             "void broadcast_kernel(float*)",
+        ],
+    ),
+    (
+        "layout_copy",
+        [
+            "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)2>(cudnn::ops::nchw2nhwc_params_t<float>)",
+            "void cudnn::engines_precompiled::nhwcToNchwKernel<__nv_bfloat16, __nv_bfloat16, float, true, false>()",
+            "batched_transpose_16x64_pack_1x4_ediv_1x2_half",
+        ],
+        [
+            "sm80_xmma_fprop_implicit_gemm_f16f16_f16f16_f16_nhwckrsc_nhwc_tilesize128x128x32",
+            "igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x128x32",
+            "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 128, true, 1, true>(cudnnTensorStruct)",
+            "void transpose_kernel(float*)",
         ],
     ),
     (
