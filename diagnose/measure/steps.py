@@ -484,11 +484,12 @@ def _by_optimizer(work: pl.DataFrame, model_work: Sequence[str]) -> Anchored | N
 
 
 def _busiest_stream(work: pl.DataFrame) -> pl.DataFrame:
-    """The kernels of the stream whose kernels work longest."""
+    """The kernels of the stream that computes longest; of collectives, which may last longer, a few names say nothing of steps."""
     kernels = work.filter(pl.col("kind") == "kernel")
     if kernels.is_empty():
         return kernels
-    busiest = kernels.group_by("stream").agg(lasting.sum().alias("busy")).sort("busy", "stream")["stream"][-1]
+    computing = lasting.filter(pl.col("role") == "compute").sum()
+    busiest = kernels.group_by("stream").agg(computing.alias("busy")).sort("busy", "stream")["stream"][-1]
     return kernels.filter(pl.col("stream") == busiest)
 
 

@@ -187,6 +187,9 @@ def test_recurring_kernels_with_a_backward_pass_are_steps_and_collectives_go_bef
     found = scene(recurring(4, ("forward", "backward")))
     assert found.steps().anchor == "recurring kernels"
     assert windows(found) == [(0, 10, 2410), (1, 2410, 4810), (2, 4810, 7210)]
+    gathers = [run("nccl", 800 * n + 20, 800 * n + 790, 800 * n, stream=20, phase=None) for n in range(12)]
+    found = scene([*recurring(4, ("forward", "backward")), *gathers])
+    assert (found.steps().anchor, len(windows(found))) == ("recurring kernels", 3), "collectives that last longer than compute"
     items = recurring(4, ("forward", "backward"), collectives=5)
     different = [replace(item, op="allreduce") if item.op == "nccl" and place % 24 == 2 else item for place, item in enumerate(items)]
     found = scene(different)
