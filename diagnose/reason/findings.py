@@ -203,9 +203,10 @@ class FixReader(Struct, frozen=True, kw_only=True):
         return Verdicts(already_on=already_on, requirements=tuple(zip(requirements, met, strict=True)))
 
     def _asked(self, text: str) -> bool:
-        """Whether a condition can be asked: without a framework nothing tells its settings."""
+        """Whether a condition can be asked: without a framework nothing tells its settings, but for what the trace is asked beside them."""
         names = self.context.rulebook.expression(text).names
-        return bool(self.context.frameworks) or not any(name.startswith("job_") for name in names)
+        settings = [name.removeprefix("job_") for name in names if name.startswith("job_")]
+        return bool(self.context.frameworks) or all(name in names for name in settings)
 
     def _foreign(self, text: str) -> bool:
         """Whether only settings that the job's framework does not have leave a condition open."""

@@ -128,6 +128,17 @@ def test_what_only_another_framework_has_is_not_asked_of_a_job_file() -> None:
     assert "Not in the job file: nvte_fwd_layernorm_sm_margin, nvte_bwd_layernorm_sm_margin." in fix.unknown
 
 
+def test_without_a_framework_a_setting_is_asked_for_where_the_trace_tells_the_same() -> None:
+    """How many ranks there are; how they are divided no trace tells."""
+
+    def state(**known: FactValue) -> tuple[str, tuple[str, ...]]:
+        fix = FixReader(context=make_context(facts({"framework_seen": "none", **known}), None, BOOK)).fix(BOOK.fixes["COM-30"])
+        return fix.state, fix.blocked_by
+
+    assert state(world_size=4) == ("blocked", ("All ranks lie in one node, so every gather stays inside it.",))
+    assert [state(world_size=size)[0] for size in (64, None)] == ["unknown", "unknown"]
+
+
 def test_a_handful_of_operations_bounds_nothing() -> None:
     starved: dict[str, FactValue] = {"launch_starved_ns": 40_000_000, "launch_starved_share": 0.4}
     assert "host-launch-starved" in found_with(facts(operations_n=5, **starved))

@@ -193,9 +193,9 @@ def _of_activations(staged: pl.DataFrame) -> pl.DataFrame:
 def _of_gradients(staged: pl.DataFrame, line: Line, absent: frozenset[CommKind]) -> pl.DataFrame:
     """The streams whose unknown reductions add up gradients: none lies in a forward pass from which no gradients can be there yet.
 
-    Some lie before backward's end, as a norm of the gradients does not. Next to attention, with nothing beside, these are keys' and values' of a divided context, which gathers them there too. A stream that
-    gathers alone is a sharded model's where it gathers once or twice for each reduction of gradients, as FSDP does (forward, and backward
-    again), and not next to attention. lane, exchange, vote.
+    Some lie before backward's end, as a norm of the gradients does not. Next to attention, with nothing beside, these are keys' and values'
+    of a divided context, which gathers them there too. A stream that gathers alone is a sharded model's where it gathers once or twice for
+    each reduction of gradients, as FSDP does (forward, and backward again), and not next to attention. lane, exchange, vote.
     """
     keys = ["lane", "exchange"]
     forward = line.placed(line.those("goes_forward")).select("place", "start")
