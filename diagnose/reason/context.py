@@ -80,7 +80,7 @@ class Context(Struct, frozen=True, kw_only=True, dict=True):
         return tuple(name for name, true in zip(shown, holds, strict=True) if true is not False)
 
     def worded(self, text: str) -> str:
-        """A text of a rule as it reads on this run's GPUs."""
+        """A text of a rule as it reads for this run: on its GPUs, and for what it does."""
         for wording in self._wordings:
             text = wording.form(text)
         return text

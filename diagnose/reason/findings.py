@@ -445,7 +445,7 @@ def _finding(rule: Rule, saves: float | None, context: Context, reader: FixReade
         speedup_ceiling=ceiling,
         where=_where(rule, where),
         fixes=tuple(_within_reach(fix, rule, context) for fix in reader.read(rule.fixes, rule.first)),
-        wrong_when=rule.wrong_when,
+        wrong_when=context.worded(rule.wrong_when),
         why=rule.why,
         check=context.worded(rule.check),
         refs=rule.refs,

@@ -251,6 +251,14 @@ def test_experts_one_by_one_and_waiting_in_every_layer_put_their_fixes_first() -
     assert "HOST-09" not in once, "one read per step is not why a step of hundreds of launches is launch-bound"
 
 
+@for_each("trains, told", (True, True), (None, True), (False, False))
+def test_where_nothing_trains_no_text_sends_to_a_trainer_s_log(trains: bool | None, told: bool) -> None:
+    given = facts(**HOST, launch_starved_share=0.16, python_stacks=True, is_training=trains)
+    found = {one.id: one for one in find(given, job=None, rulebook=BOOK, walls=bounds(given, BOOK))[0]}
+    assert ("trainer's log" in found["capture-perturbed"].check) is told
+    assert ("(--log)" in found["host-launch-starved"].wrong_when) is told
+
+
 @for_each("down, up, free", (0, 0, True), (8, 0, False), (0, 8, False), (None, None, False))
 def test_calls_that_wait_where_nothing_is_copied_read_no_values_that_a_graph_could_not_hold(
     down: int | None, up: int | None, free: bool
