@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 from msgspec import Struct
-from msgspec.structs import replace
 
 from diagnose.document.device import CrossCheck, Dropped
 from diagnose.knowledge.buckets import Buckets
@@ -98,13 +97,42 @@ def find_steps(
 ) -> StepWindows:
     """Cut one device's operations into steps.
 
-    `work` holds the device's operations in order of start: start, end, kind, stream, name_id, bucket, role, call_start. `anchors` are the
-    spellings of iteration ranges, best first; `model_work` as `model_work` gives it. `step_range` is the user's own pattern and goes before
-    all. `start_up` is left out: of steps, or where none could be cut, of the one window.
+    `work` holds the device's operations in order of start: start, end, kind, stream, name_id, bucket, role, call_start, issued. `anchors`
+    are the spellings of iteration ranges, best first; `model_work` as `model_work` gives it. `step_range` is the user's own pattern and
+    goes before all. `start_up` is left out: of steps, or where none could be cut, of the one window.
     """
     seen, unseen_ns = _seen(work)
-    found = _find_steps(trace, work.filter(pl.col("start") >= seen) if unseen_ns else work, rank, anchors, model_work, step_range, start_up)
-    return replace(found, unseen_ns=unseen_ns)
+    if unseen_ns:
+        work = work.filter(pl.col("start") >= seen)
+    own = [StepAnchor(id=STEP_RANGE, pattern=step_range, numbered="(" in step_range)] if step_range else []
+    by_range = next((found for anchor in [*own, *anchors] if (found := _by_range(trace, work, rank, anchor)) is not None), None)
+    proposals = [found for found in (by_range, _by_optimizer(work, model_work)) if found is not None]
+    if not proposals:
+        transport = work.filter(pl.col("role") == "transport")
+        repeating = _by_recurrence(transport, work, "recurring collectives", MIN_COLLECTIVES)
+        steady = work if start_up.begin is None else work.filter(pl.col("start") >= start_up.begin)
+        repeating = repeating or _by_recurrence(_busiest_stream(steady), steady, "recurring kernels", MIN_PERIOD, forward=True)
+        repeating = repeating or _by_graph(steady)
+        proposals = [repeating] if repeating is not None else []
+    proposals = _whole_first(work, proposals) if proposals else []
+    if not proposals or (proposals[0].windows.height == 1 and _is_cut(trace)):
+        whole = pl.DataFrame(
+            {"index": [0], "start": [work["start"].min() if start_up.begin is None else start_up.begin], "end": [work["end"].max()]}
+        )
+        dropped = tuple(Dropped(index=index, why=CUT_OFF) for one in proposals[:1] for index in one.windows["index"])
+        return StepWindows(frame=_typed(whole), every=_typed(whole), anchor="capture", dropped=dropped, unseen_ns=unseen_ns)
+    best, *others = proposals
+    kept, dropped = _drop_unsteady(trace, work, best.windows, rank, start_up)
+    reference = Anchored(anchor=best.anchor, windows=kept)
+    return StepWindows(
+        frame=_typed(kept),
+        every=_typed(best.windows),
+        anchor=best.anchor,
+        dropped=tuple(sorted((*best.dropped, *dropped), key=lambda one: one.index)),
+        cross_check=tuple(_compare(reference, other) for other in others),
+        lead=best.lead,
+        unseen_ns=unseen_ns,
+    )
 
 
 def _seen(work: pl.DataFrame) -> tuple[int, int]:
@@ -125,46 +153,6 @@ def _seen(work: pl.DataFrame) -> tuple[int, int]:
     )
     held = held.filter(~(pl.col("issued") | pl.col("done")) & (pl.col("hole") >= HOLE_NS) & (pl.col("before") <= HARDLY * pl.col("hole")))
     return (int(held["start"][-1]), int(held["hole"].sum())) if held.height else (0, 0)
-
-
-def _find_steps(
-    trace: Trace,
-    work: pl.DataFrame,
-    rank: int,
-    anchors: Sequence[StepAnchor],
-    model_work: Sequence[str],
-    step_range: str | None,
-    start_up: StartUp,
-) -> StepWindows:
-    """The same of the operations that lie behind."""
-    own = [StepAnchor(id=STEP_RANGE, pattern=step_range, numbered="(" in step_range)] if step_range else []
-    by_range = next((found for anchor in [*own, *anchors] if (found := _by_range(trace, work, rank, anchor)) is not None), None)
-    proposals = [found for found in (by_range, _by_optimizer(work, model_work)) if found is not None]
-    if not proposals:
-        transport = work.filter(pl.col("role") == "transport")
-        repeating = _by_recurrence(transport, work, "recurring collectives", MIN_COLLECTIVES)
-        steady = work if start_up.begin is None else work.filter(pl.col("start") >= start_up.begin)
-        repeating = repeating or _by_recurrence(_busiest_stream(steady), steady, "recurring kernels", MIN_PERIOD, forward=True)
-        repeating = repeating or _by_graph(steady)
-        proposals = [repeating] if repeating is not None else []
-    proposals = _whole_first(work, proposals) if proposals else []
-    if not proposals or (proposals[0].windows.height == 1 and _is_cut(trace)):
-        whole = pl.DataFrame(
-            {"index": [0], "start": [work["start"].min() if start_up.begin is None else start_up.begin], "end": [work["end"].max()]}
-        )
-        dropped = tuple(Dropped(index=index, why=CUT_OFF) for one in proposals[:1] for index in one.windows["index"])
-        return StepWindows(frame=_typed(whole), every=_typed(whole), anchor="capture", dropped=dropped)
-    best, *others = proposals
-    kept, dropped = _drop_unsteady(trace, work, best.windows, rank, start_up)
-    reference = Anchored(anchor=best.anchor, windows=kept)
-    return StepWindows(
-        frame=_typed(kept),
-        every=_typed(best.windows),
-        anchor=best.anchor,
-        dropped=tuple(sorted((*best.dropped, *dropped), key=lambda one: one.index)),
-        cross_check=tuple(_compare(reference, other) for other in others),
-        lead=best.lead,
-    )
 
 
 CUT_OFF = "the file was cut off in it: what it launched may be missing"
