@@ -313,9 +313,9 @@ def _status(result: Comparison, documents: Sequence[Diagnosis], *, strict: bool)
     """The exit code, after everything is written. Raises the errors that have one of their own."""
     if result.outcome.result == "refused":
         raise ComparisonRefusedError(
-            "The two runs are not the same work, so there is no verdict.",
+            "The two runs can't be compared, so there is no verdict.",
             effect="The result is written; it says in what they differ.",
-            next_step="Compare runs of the same work, or give --anyway.",
+            next_step="Compare runs of the same work that were captured alike, or give --anyway.",
         )
     if strict and any(lost(document) for document in documents):
         raise DataLossError(

@@ -90,7 +90,7 @@ class Switch(Strict, frozen=True, kw_only=True):
 
     The words where the new run has it, and where the base had it; and where there is more or less of it: of a finding by its bound on
     either side, or by what the fact `left` (ns) is on the side without the finding, of a fact in ns by its own change. `effect`: it may
-    come of another change (a graph that is gone), and is told only where none is known.
+    come of another change (a graph that is gone), and is told only where none is known. `bucket`: the only one that a fact explains.
     """
 
     began: str
@@ -99,6 +99,7 @@ class Switch(Strict, frozen=True, kw_only=True):
     less: str | None = None
     left: str | None = None
     effect: bool = False
+    bucket: str | None = None
 
 
 class Pieces(Strict, frozen=True, kw_only=True):
@@ -119,11 +120,29 @@ class Alike(Strict, frozen=True, kw_only=True):
     faster: str
 
 
+class Launching(Strict, frozen=True, kw_only=True):
+    """How a slower CPU shows: the category that it lengthens, the fact of the time from launch to launch (ns), and that of their number.
+
+    `same`: by this share the number may differ; `pace`: the least change of the time between; `least`: the share of the category's
+    change that this has to make, over all launches.
+    """
+
+    category: str
+    gap: str
+    calls: str
+    same: Number
+    pace: Number
+    least: Number
+    slower: str
+    faster: str
+
+
 class CauseLimits(Strict, frozen=True, kw_only=True):
     """What is named first of a comparison, before longer categories: by the rule whose finding is new (or gone), the exchange's backend."""
 
     share: Number
     least: Number
+    beside_pace: Number
     by_backend: tuple[str, ...]  # categories that a swapped dispatcher explains
     main: Number
     findings: dict[str, Switch]
@@ -131,6 +150,7 @@ class CauseLimits(Strict, frozen=True, kw_only=True):
     backends: dict[str, str]
     pieces: Pieces
     alike: Alike
+    launching: Launching
 
 
 class Limits(Strict, frozen=True, kw_only=True):

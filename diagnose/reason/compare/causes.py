@@ -52,17 +52,38 @@ def causes(changes: Changes, limits: CauseLimits) -> str:
         *(said for said, effect in switched if not effect),
         *_in_pieces(delta, kernels, limits),
     )
-    stages: tuple[tuple[float, Iterable[tuple[int, str]]], ...] = (
-        (limits.least.value * whole, lost),  # it is seen, so that less of it is a cause
-        (share, alike(delta.categories, delta.delta_ns, kernels, limits)),
-        (share, (*((whole, text) for text in _swapped(delta, overlaps, limits)), *_facts(both, delta, kernels, limits))),
-        (share, (said for said, effect in switched if effect)),
+    rest = max(limits.share.value * min(whole, _unexplained(delta, kernels)), limits.beside_pace.value * whole)
+    stages: tuple[tuple[float, float, Iterable[tuple[int, str]]], ...] = (
+        (limits.least.value * whole, rest, lost),  # it is seen, so that less of it is a cause
+        (share, share, alike(delta.categories, delta.delta_ns, kernels, limits)),
+        (share, share, (*((whole, text) for text in _swapped(delta, overlaps, limits)), *_facts(both, delta, kernels, limits))),
+        (share, share, _launching(both, delta, limits)),
+        (share, share, (said for said, effect in switched if effect)),
     )
-    for least, stage in stages:
+    for least, wanted, stage in stages:
         named = sorted((one for one in stage if one[0] >= least), key=lambda one: (-one[0], one[1]))[:_MOST]
-        if sum(ns for ns, _ in named) >= share:
+        if sum(ns for ns, _ in named) >= wanted:
             return " ".join(f"{text}." for _, text in named)
     return ""
+
+
+def _unexplained(delta: StepDelta, kernels: Sequence[KernelChange]) -> int:
+    """The step's change, in ns, less that of compute kernels that take another time per launch."""
+    at_another_pace = sum(one.delta_ns for one in kernels if one.kind in {"slower", "faster"} and one.role != "transport")
+    return abs(delta.delta_ns) - (at_another_pace if delta.delta_ns > 0 else -at_another_pace)
+
+
+def _launching(both: tuple[Diagnosis, Diagnosis], delta: StepDelta, limits: CauseLimits) -> Iterator[tuple[int, str]]:
+    """A CPU that takes another time from launch to launch, for as many launches, in the direction of the step's change."""
+    known = limits.launching
+    moved = next((row.delta_ns for row in delta.categories if row.category == known.category), 0)
+    (here, there), (before, after) = ([_number(side, name) or 0 for side in both] for name in (known.gap, known.calls))
+    if not here or not before or moved * delta.delta_ns <= 0 or abs(after - before) > known.same.value * before:
+        return
+    between = there - here
+    if between * moved > 0 and abs(between) >= known.pace.value * here and abs(between) * after >= known.least.value * abs(moved):
+        said = known.slower if moved > 0 else known.faster
+        yield abs(moved), said.replace("{base}", decimal(here / 1e3)).replace("{new}", decimal(there / 1e3))
 
 
 def in_long_steps(changes: Changes, change: float, limits: CauseLimits) -> str:
@@ -181,14 +202,14 @@ def _facts(
 
     What one side alone does explains no compute kernel that takes another time per launch: graphs launch the same kernels.
     """
-    at_another_pace = sum(one.delta_ns for one in kernels if one.kind in {"slower", "faster"} and one.role != "transport")
-    explained = abs(delta.delta_ns) - (at_another_pace if delta.delta_ns > 0 else -at_another_pace)
+    way, moved = (1 if delta.delta_ns > 0 else -1), {row.category: row.delta_ns for row in delta.categories}
     for name, words in limits.facts.items():
         here, there = (_number(side, name) for side in both)
         if here is None or there is None:
             continue
         degree = words.more if delta.delta_ns > 0 else words.less
         if bool(here) != bool(there):
+            explained = _unexplained(delta, kernels) if words.bucket is None else way * moved.get(f"{COMPUTE}{words.bucket}", 0)
             yield explained, words.began if there else words.ended
         elif degree is not None and (there - here) * delta.delta_ns >= limits.share.value * delta.delta_ns**2:
             yield abs(delta.delta_ns), degree

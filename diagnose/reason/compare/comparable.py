@@ -304,10 +304,10 @@ def _capture(base: Diagnosis, new: Diagnosis) -> Iterator[Mismatch]:
         )
         yield mismatch("capture", "CUDA graphs", here.cuda_graphs, there.cuda_graphs, "noted", text)
     if _without_steps(base) != _without_steps(new):
-        text = (
-            "One capture was cut into steps and the other was not, so that a step would be held against a whole capture: name the "
-            "range that is one step (--step-range)."
-        )
+        whole = base if _without_steps(base) else new
+        cut = any(entry.code == "cut_file" for entry in whole.ledger)
+        todo = "its file ends too early, write or copy it again" if cut else "name the range that is one step (--step-range)"
+        text = f"One capture was cut into steps and the other was not, so that a step would be held against a whole capture: {todo}."
         yield mismatch("capture", "steps", base.steps.anchor, new.steps.anchor, "refused", text)
     elif base.steps.anchor != new.steps.anchor:
         text = f"Steps were found by different marks ({base.steps.anchor}, {new.steps.anchor}); they may begin at different places."

@@ -319,6 +319,7 @@ class _Left:
         ratio = abs(there.launches - here.launches) / max(there.launches, here.launches, 1)
         beside = (("before", here.previous, there.previous), ("after", here.next, there.next))
         near = [word for word, mine, yours in beside if self._same(mine, yours)]
+        itself = not near and any((mine, yours) == (first, second) for _, mine, yours in beside)  # runs of one kernel, on both sides
         if ratio > limits.alike_launches.value and len(near) < 2:
             return None
         equal = 1.0 if ratio <= limits.launches.value else 0.5 if ratio <= limits.alike_launches.value else 0.0
@@ -326,9 +327,9 @@ class _Left:
         words = (
             ["the same function in another variant"] if variant else ["the same function with other template arguments"] if function else []
         )
-        words += [f"the same kernel {' and '.join(near)} it"] if near else []
+        words += [f"the same kernel {' and '.join(near)} it"] if near else ["launched several times in a row"] if itself else []
         words += ["launched as often" if equal == 1.0 else "launched about as often"] if equal else []
-        return _Sign(score=len(near) + equal + function, why=f"Recognised by: {', '.join(words)}.")
+        return _Sign(score=len(near) + itself + equal + function, why=f"Recognised by: {', '.join(words)}.")
 
     def _same(self, first: int | None, second: int | None) -> bool:
         """Whether two neighbours are one kernel; a stream's end is no sign."""

@@ -22,7 +22,7 @@ from diagnose.document.comparison import (
     SettingChange,
 )
 from diagnose.document.device import Why
-from diagnose.document.diagnosis import Diagnosis
+from diagnose.document.diagnosis import Diagnosis, LedgerEntry
 from diagnose.knowledge.comparison import ComparisonRules, NoiseLimits
 from diagnose.knowledge.templates import capitalised, decimal, enumerated, percent
 from diagnose.knowledge.vocabulary import Vocabulary
@@ -519,7 +519,14 @@ def _reasons(effect: Effect, judged: Judgement, base: Diagnosis, new: Diagnosis,
             yield f"Compared is rank {place[0]}; the {side} run's own verdict is of rank {place_of(document)[0]}."
         lost = [entry for entry in document.ledger if entry.severity in {"data_loss", "error"}]
         if lost:
-            yield f"Data was lost in the {side} run: {enumerated([f'{entry.count} × {entry.code}' for entry in lost[:_SHOWN]])}."
+            yield f"Data was lost in the {side} run: {'; '.join(map(_loss, lost[:_SHOWN]))}."
+
+
+def _loss(entry: LedgerEntry) -> str:
+    """What was lost, by the first sentence that the ledger says of it; how often, where that is more than once."""
+    first = entry.meaning.partition(". ")[0].rstrip(".")
+    text = f"{first[:1].lower()}{first[1:]}" if first else entry.code
+    return f"{text} ({entry.count:,})" if entry.count > 1 else text
 
 
 _NO_SHAPES = (

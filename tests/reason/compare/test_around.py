@@ -476,9 +476,19 @@ def test_another_wall_lost_data_and_a_single_step_are_said() -> None:
     assert "attacked first" not in compared.outcome.moved
     assert compared.new.target_wall is None
     assert b'"target_wall": null' in encode(compared) or b'"target_wall":null' in encode(compared)
-    entry = LedgerEntry(code="cut_file", severity="data_loss", origin="capture", table="x", count=3, meaning="")
+    entry = LedgerEntry(
+        code="cut_file",
+        severity="data_loss",
+        origin="capture",
+        table="x",
+        count=3,
+        meaning="The file ends before its content does. Copy it again.",
+    )
     found = run(document(BOTH), document(WORSE, ledger=(entry,)))
-    assert "Data was lost in the new run: 3 × cut_file." in found.outcome.reasons
+    assert "Data was lost in the new run: the file ends before its content does (3)." in found.outcome.reasons
+    whole = run(document(BOTH), document(WORSE, anchor="capture", ledger=(entry,))).outcome.reasons
+    assert any("its file ends too early, write or copy it again" in reason for reason in whole)
+    assert any("--step-range" in reason for reason in run(document(BOTH), document(WORSE, anchor="capture")).outcome.reasons)
     found = run(document(BOTH[:1]), document(WORSE[:1]))
     assert found.effect.basis == "single step"
     assert "1 step against 1" in found.outcome.sentence

@@ -48,6 +48,16 @@ def test_renamed_kernels_are_known_by_their_places() -> None:
     assert {(row.kind, row.was, row.name) for row in found.changes} == {("renamed", f"old_{name}", f"new_{name}") for name in "cdef"}
 
 
+def test_a_kernel_that_follows_itself_is_known_by_that_and_its_launches() -> None:
+    was, name = (f"void cutlass::device_kernel<Gemm<{one}>>(P)" for one in ("Pingpong", "Cooperative"))
+    base = [kernel(was, 72, 600_000, previous=0, next=0), structs.replace(A, previous=1, next=1)]
+    found = only(base, [structs.replace(base[0], name=name), base[1]])
+    assert (found.kind, found.was) == ("renamed", was)
+    assert "several times in a row, launched as often" in found.why
+    apart = [structs.replace(base[0], name=name, launches=576), base[1]]  # one product for each expert: something else
+    assert sorted(row.kind for row in changes(base, apart).changes) == ["gone", "new"]
+
+
 def test_no_rename_where_several_could_be_meant_or_place_or_part_are_others() -> None:
     # A new kernel that may be either of two gone ones: same bucket, same launches, the same kernel before it
     base = [kernel("a", 10, 1000), kernel("x", 10, 1000, previous=0), kernel("y", 10, 1000, previous=0)]

@@ -4,8 +4,8 @@ import re
 
 from msgspec import structs
 
-from diagnose.document.comparison import Category, EnvironmentChange, KernelChange, OverlapChange, SettingChange, StepDelta
-from diagnose.document.diagnosis import Fact
+from diagnose.document.comparison import Category, EnvironmentChange, FindingChange, KernelChange, OverlapChange, SettingChange, StepDelta
+from diagnose.document.diagnosis import Diagnosis, Fact
 from diagnose.model.vocabulary import CommKind
 from diagnose.reason.compare.causes import Changes, causes
 from diagnose.reason.compare.outcome import besides, metric_title, moved_exchange, why_exposed, without_unit
@@ -140,3 +140,87 @@ def test_graphs_explain_no_product_that_takes_longer_per_launch(slower: int, sai
     )  # fmt: skip
     changes = Changes(base=here, new=there, delta=delta, kernels=(gemm,) if slower else ())
     assert causes(changes, RULES.limits.causes) == said
+
+
+def told(base: float, new: float, name: str) -> tuple[Diagnosis, Diagnosis]:
+    """Two runs of which only one fact differs."""
+    here, there = (structs.replace(document(), facts={name: Fact(value=one, unit="x", status="measured")}) for one in (base, new))
+    return here, there
+
+
+def moved(**deltas: int) -> StepDelta:
+    """A step of 1,000 ns and these changes by category (`__` for a colon)."""
+    rows = tuple(
+        Category(category=name.replace("__", ":"), base_ns=100, new_ns=100 + ns, delta_ns=ns, moved=True) for name, ns in deltas.items()
+    )
+    change = sum(deltas.values())
+    return StepDelta(base_ns=1000, new_ns=1000 + change, delta_ns=change, base_steps=(0,), new_steps=(0,), categories=rows)
+
+
+@for_each(
+    "fact, base, new, deltas, said",
+    (
+        "expert_gemm_grouped_share",
+        1.0,
+        0.0,
+        {"compute__expert_gemm": 60, "transport": 40},
+        "Expert GEMMs no longer run in grouped kernels.",
+    ),
+    ("expert_gemm_grouped_share", 0.0, 1.0, {"compute__expert_gemm": -60}, "Expert GEMMs run in grouped kernels now."),
+    ("expert_gemm_grouped_share", 1.0, 0.0, {"compute__expert_gemm": 40, "transport": 60}, ""),  # it explains what its bucket takes
+    ("expert_gemm_grouped_share", 1.0, 0.0, {"compute__expert_gemm": -60, "transport": 160}, ""),
+    ("unfused_update_share", 0.0, 0.9, {"compute__optimizer": 90}, "The optimizer runs a kernel for each operation, no longer fused."),
+)
+def test_kernels_that_are_fused_or_grouped_on_one_side_explain_their_own_bucket(
+    fact: str, base: float, new: float, deltas: dict[str, int], said: str
+) -> None:
+    here, there = told(base, new, fact)
+    assert causes(Changes(base=here, new=there, delta=moved(**deltas)), RULES.limits.causes) == said
+
+
+@for_each(
+    "gaps, calls, grew, said",
+    ((9000, 12000), (100, 100), 500_000, "The CPU takes longer from one launch to the next (9.00 → 12.0 µs, median; as many launches)."),
+    (
+        (12000, 9000),
+        (100, 100),
+        -500_000,
+        "The CPU takes less time from one launch to the next (12.0 → 9.00 µs, median; as many launches).",
+    ),
+    ((9000, 12000), (100, 110), 500_000, ""),  # other launches too
+    ((9000, 9400), (100, 100), 100_000, ""),
+    ((9000, 12000), (100, 100), 1_200_000, ""),  # a quarter of what the CPU took more
+    ((9000, 12000), (100, 100), -500_000, ""),
+)
+def test_a_slower_cpu_shows_in_the_time_from_launch_to_launch(gaps: tuple[int, int], calls: tuple[int, int], grew: int, said: str) -> None:
+    here, there = (
+        structs.replace(
+            document(),
+            facts={
+                "launch_gap_median_ns": Fact(value=gap, unit="ns", status="measured"),
+                "launch_calls_per_step": Fact(value=count, unit="count", status="measured"),
+            },
+        )
+        for gap, count in zip(gaps, calls, strict=True)
+    )
+    assert causes(Changes(base=here, new=there, delta=moved(launch_starved=grew)), RULES.limits.causes) == said
+
+
+@for_each(
+    "bound, slower, said",
+    (40, 50, True),  # of 100: most of what the kernels' pace leaves
+    (24, 60, False),  # but less than a quarter of all
+    (40, 0, False),  # less than half, and the rest of unknown cause
+)
+def test_what_is_lost_beside_kernels_that_take_longer_is_named(bound: int, slower: int, said: bool) -> None:
+    gemm = KernelChange(
+        kind="slower", name="gemm", bucket="dense_gemm", was=None, stream=7, was_stream=7, base_launches=1, new_launches=1, base_launch_ns=100,
+        new_launch_ns=100 + slower, base_work_ns=100, new_work_ns=100 + slower, delta_ns=slower, role="compute",
+    )  # fmt: skip
+    found = FindingChange(
+        id="host-data-loading", name="", severity="medium", state="new", summary="", base_bound_ns=None, new_bound_ns=bound
+    )
+    changes = Changes(
+        base=document(), new=document(), delta=moved(launch_starved=100), kernels=(gemm,) if slower else (), findings=(found,)
+    )
+    assert causes(changes, RULES.limits.causes) == ("Compute waits for the data loader, which it did not." if said else "")

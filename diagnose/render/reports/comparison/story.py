@@ -242,8 +242,8 @@ def comparable(document: Comparison) -> str:
     if found.comparable:
         return "They may be compared: no recorded difference in the work."
     if found.anyway:
-        return "They are not the same work; the figures are given because --anyway asked for them."
-    return "They are not the same work, so there is no verdict. --anyway gives the figures all the same."
+        return "They can't be compared as they are; the figures are given because --anyway asked for them."
+    return "They can't be compared, so there is no verdict. --anyway gives the figures all the same."
 
 
 def refused(document: Comparison) -> bool:
