@@ -94,12 +94,14 @@ def in_long_steps(changes: Changes, change: float, limits: CauseLimits) -> str:
     if not change:
         return ""
     slower = change > 0
-    found: list[tuple[int, str]] = []
+    found: list[tuple[bool, int, str]] = []  # what may come of another change only where nothing else is known
     for one in changes.findings:
         words, bound = limits.findings.get(one.id), one.new_bound_ns if slower else one.base_bound_ns
         if words is not None and bound and one.state == ("new" if slower else "gone"):
-            found.append((bound, _filled(words.began if slower else words.ended, changes.new if slower else changes.base, one.id)))
-    bound, said = max(found, default=(0, ""))
+            found.append(
+                (not words.effect, bound, _filled(words.began if slower else words.ended, changes.new if slower else changes.base, one.id))
+            )
+    _, bound, said = max(found, default=(False, 0, ""))
     return f"{said}: {decimal(bound / 1e6)} ms of the mean." if said else ""
 
 

@@ -144,7 +144,7 @@ def judge(
     if _without_steps(base) and _without_steps(new):
         work = capture_work(base, new, places, limits.capture)
         found += [work.mismatch] if work.mismatch is not None else []
-    elif lacking:
+    elif lacking and _without_steps(base) == _without_steps(new):  # else a step's kernels would be held against a capture's
         agreed = here is not None and there is not None and not any(one.state == "refused" for one in found)
         found += kernel_mismatches(base, new, places, limits.kernels, lacking=lacking, agreed=agreed)
     refused = any(one.state == "refused" for one in found)

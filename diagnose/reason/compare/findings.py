@@ -44,9 +44,10 @@ def findings(base: Diagnosis, new: Diagnosis, judged: Judgement, rules: Comparis
     for name in dict.fromkeys((*there, *here)):
         first, second = here.get(name), there.get(name)
         bound = None if second is None or second.bound_ns is None else round(second.bound_ns * judged.scale)
-        lone, other = (first, new) if second is None else (second, base)
         state = _state(first, second, bound, noise, asked=name not in unasked)
-        if lone is not None and state in {"new", "gone"} and _by_share_alone(lone, other, rules.limits):
+        lone, other = (first, new) if second is None or state == "better" else (second, base)
+        grew = (bound or 0) - (first.bound_ns or 0) if first is not None and second is not None else 0
+        if lone is not None and state in _BY_LEVEL and abs(grew) <= noise and _by_share_alone(lone, other, rules.limits):
             state = "same"
         place = SettingPlace() if second is None else place_of(second, new.job, rules.job)
         shown = there[name] if second is not None else here[name]
@@ -72,8 +73,11 @@ def findings(base: Diagnosis, new: Diagnosis, judged: Judgement, rules: Comparis
     )
 
 
+_BY_LEVEL = frozenset({"new", "gone", "worse", "better"})  # states that another share of the step may make
+
+
 def _by_share_alone(lone: Finding, other: Diagnosis, limits: Limits) -> bool:
-    """Whether only one run has a measured finding since its step has another length.
+    """Whether only one run has a measured finding, or a more severe one, since its step has another length.
 
     Then nothing that it rests on takes longer than in the other run, and all else but shares is the same.
     """
@@ -95,9 +99,9 @@ def _state(first: Finding | None, second: Finding | None, bound: int | None, noi
         return "gone" if asked else "not_assessed"
     grew = (bound or 0) - (first.bound_ns or 0) if bound is not None and first.bound_ns is not None else 0
     rank = _LEVELS[second.severity] - _LEVELS[first.severity]
-    if rank > 0 or grew > noise:
+    if grew > noise or (rank > 0 and grew >= 0):  # a larger share of a shorter step is more severe, and nothing got worse
         return "worse"
-    return "better" if rank < 0 or grew < -noise else "same"
+    return "better" if grew < -noise or (rank < 0 and grew <= 0) else "same"
 
 
 # --- the gate: the largest regression allowed, and findings that may not be new or worse ------------------------------

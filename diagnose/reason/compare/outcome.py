@@ -28,7 +28,7 @@ from diagnose.knowledge.templates import capitalised, decimal, enumerated, perce
 from diagnose.knowledge.vocabulary import Vocabulary
 from diagnose.model.names import shorten
 from diagnose.reason.compare.causes import EXCHANGE, Changes, by_kind, causes, in_long_steps, together, uncovered
-from diagnose.reason.compare.comparable import Judgement
+from diagnose.reason.compare.comparable import Judgement, world_size
 from diagnose.reason.compare.metrics import BLOCKING, BUCKET, CATEGORIES, COMPUTE, KERNELS, NO_STEPS, STEP_TIME, place_of
 from diagnose.reason.compare.patterns import NO_LONG_STEPS, Held, LongSteps
 
@@ -128,7 +128,8 @@ def outcome(effect: Effect, judged: Judgement, changes: Changes, rules: Comparis
     comparability, limits, by_mean = judged.comparability, rules.limits.noise, remarks.long_steps
     allowed = effect.tolerance if effect.tolerance is not None else limits.tolerance.value
     known = (remarks.besides,) if remarks.besides and effect.result not in {"no_change", "refused"} else ()
-    reasons = (*known, *_reasons(effect, judged, changes.base, changes.new, rules), *remarks.patterns)
+    late = _late_rank(changes, rules) if effect.result not in {"no_change", "refused"} else ()
+    reasons = (*known, *late, *_reasons(effect, judged, changes.base, changes.new, rules), *remarks.patterns)
     if effect.result == "refused":
         return Outcome(result="refused", sentence=_refusal(comparability), moved="", reasons=reasons)
     moved = effect.result in {"regression", "improvement"}
@@ -421,6 +422,20 @@ def why_exposed(row: Category, one: OverlapChange, words: Vocabulary) -> str:
     if way * by_time >= abs(row.delta_ns) / 2:
         return f"because it runs {'longer' if way > 0 else 'shorter'} ({_from_to(one.base_busy_ns, one.new_busy_ns)})"
     return ""
+
+
+def _late_rank(changes: Changes, rules: ComparisonRules) -> Iterator[str]:
+    """That ranks which were not captured may be late, where exchanges take longer: the captured ones wait inside of them."""
+    delta, new = changes.delta, changes.new
+    row = None if delta is None else next((one for one in delta.categories if one.category == "transport"), None)
+    one = None if row is None or row.delta_ns <= 0 or not row.moved else moved_exchange(row, changes.overlaps)
+    captured, world = {place.rank for place in new.budget if place.per_step}, world_size(new, rules.job)
+    if row is None or one is None or world is None or len(captured) >= world or "runs longer" not in why_exposed(row, one, rules.words):
+        return
+    yield (
+        f"{len(captured)} of {world:,} ranks {'was' if len(captured) == 1 else 'were'} captured: waiting for a late one of the others looks "
+        "like an exchange that runs longer. Capture all ranks, or those of one group, in the same steps of both runs."
+    )
 
 
 def _by_count(one: OverlapChange) -> float:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from diagnose.document.comparison import FindingState
 from diagnose.document.device import Communication
 from diagnose.document.diagnosis import Change, Diagnosis, Evidence, Fact, Finding, Fix, LedgerEntry, NotAssessed, WallBound, Where
 from diagnose.document.encoding import encode
@@ -200,6 +201,42 @@ def test_what_is_only_another_share_of_the_step_is_neither_new_nor_gone(
     assert [one.state for one in run(side(before, told=False), side(now, told=True)).findings] == [states[0]]
     if before is not None:
         assert [one.state for one in run(side(before, told=True), side(now, told=False)).findings] == [states[1]]
+
+
+@for_each(
+    "levels, bounds, state",
+    (("low", "medium"), (5_220, 5_212), "same"),
+    (("low", "medium"), (5_220, 5_220), "worse"),
+    (("low", "low"), (5_220, 90_000), "worse"),
+    (("medium", "low"), (5_212, 5_220), "same"),
+    (("medium", "low"), (5_220, 5_212), "better"),
+    (("low", "medium"), (90_000, 5_220), "better"),
+)
+def test_a_level_alone_is_not_worse_where_the_bound_is_no_larger(
+    levels: tuple[Level, Level], bounds: tuple[int, int], state: FindingState
+) -> None:
+    base, new = (with_findings(finding("one", level, bound=bound)) for level, bound in zip(levels, bounds, strict=True))
+    assert [one.state for one in run(base, new).findings] == [state]
+
+
+def test_more_severe_by_a_shorter_step_alone_is_not_worse() -> None:
+    rests = (Evidence(fact="packing_busy_ns", value=3_132, unit="ns"), Evidence(fact="packing_busy_share", value=0.03, unit="share"))
+    facts = {"packing_busy_ns": Fact(value=3_132, unit="ns", status="measured")}
+    base, new = (with_findings(structs.replace(finding("packing", level), evidence=rests), facts=facts) for level in ("low", "medium"))
+    assert [one.state for one in run(base, new).findings] == ["same"]
+    more = with_findings(
+        structs.replace(finding("packing", "medium"), evidence=(structs.replace(rests[0], value=3_500), rests[1])),
+        facts={"packing_busy_ns": Fact(value=3_500, unit="ns", status="measured")},
+    )
+    assert [one.state for one in run(base, more).findings] == ["worse"]
+
+
+def test_a_capture_without_steps_is_not_held_against_a_step_by_its_kernels() -> None:
+    one, many = (
+        document(STEPS, kernels=sequence([kernel(name, launches, 9_000) for name in ("a", "b", "c")]), anchor=anchor)
+        for launches, anchor in ((10, "range ProfilerStep#N"), (40, "capture"))
+    )
+    assert {row.name for row in run(one, many).comparability.mismatches if row.state == "refused"} == {"steps"}
 
 
 def test_a_finding_names_the_setting_of_its_first_applicable_fix() -> None:
@@ -442,6 +479,21 @@ def test_exposed_transport_says_which_exchange_and_why(base: Communication, new:
     swapped = "The EP all-to-all runs over DeepEP, no longer over NCCL" if new.backend == "deepep" else ""
     assert found.outcome.moved.partition("Exposed communication")[0].startswith(swapped)
     assert found.overlap[0].lost_ns == (4_000_000 if "less" in words else None if new.backend == "deepep" else 0)
+
+
+@for_each(
+    "world, busy, said",
+    (8, 28_000_000, True),
+    (1, 28_000_000, False),
+    (None, 28_000_000, False),
+    (8, 20_000_000, False),  # less of it runs beside other work
+)
+def test_longer_exchanges_may_wait_for_ranks_that_were_not_captured(world: int | None, busy: int, said: bool) -> None:
+    facts = {} if world is None else {"world_size": Fact(value=world, unit="count", status="measured")}
+    base = document(BOTH, communication=(exchange(20_000_000, 10_000_000),), facts=facts)
+    new = document(WORSE, communication=(exchange(busy, 14_000_000),), facts=facts)
+    assert any(reason.startswith(f"1 of {world} ranks was captured") for reason in run(base, new).outcome.reasons) == said
+    assert not any("captured: waiting" in reason for reason in run(new, base).outcome.reasons)
 
 
 def test_the_time_of_all_exchanges_is_not_given_as_that_of_one() -> None:

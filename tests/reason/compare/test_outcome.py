@@ -7,7 +7,7 @@ from msgspec import structs
 from diagnose.document.comparison import Category, EnvironmentChange, FindingChange, KernelChange, OverlapChange, SettingChange, StepDelta
 from diagnose.document.diagnosis import Diagnosis, Fact
 from diagnose.model.vocabulary import CommKind
-from diagnose.reason.compare.causes import Changes, causes
+from diagnose.reason.compare.causes import Changes, causes, in_long_steps
 from diagnose.reason.compare.outcome import besides, metric_title, moved_exchange, why_exposed, without_unit
 from diagnose.render.reports.comparison import story
 from tests.builders.cases import for_each
@@ -224,3 +224,15 @@ def test_what_is_lost_beside_kernels_that_take_longer_is_named(bound: int, slowe
         base=document(), new=document(), delta=moved(launch_starved=100), kernels=(gemm,) if slower else (), findings=(found,)
     )
     assert causes(changes, RULES.limits.causes) == ("Compute waits for the data loader, which it did not." if said else "")
+
+
+def test_a_cause_of_long_steps_goes_before_what_may_be_its_effect() -> None:
+    loader, stalls = (
+        FindingChange(id=name, name="", severity="high", state="new", summary="", base_bound_ns=None, new_bound_ns=bound)
+        for name, bound in (("host-data-loading", 16_000_000), ("host-long-gaps", 17_000_000))
+    )
+    said = "Compute waits for the data loader, which it did not: 16.0 ms of the mean."
+    both = Changes(base=document(), new=document(), delta=None, findings=(stalls, loader))
+    assert in_long_steps(both, 0.1, RULES.limits.causes) == said
+    alone = structs.replace(both, findings=(stalls,))
+    assert in_long_steps(alone, 0.1, RULES.limits.causes).startswith("Compute waits through long stalls of the CPU between launches")
