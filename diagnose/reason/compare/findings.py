@@ -10,7 +10,7 @@ from statistics import median
 from diagnose.document.comparison import Effect, FindingChange, FindingState, Gate, OnUnclear, WallChange
 from diagnose.document.diagnosis import Diagnosis, Evidence, Fact, Finding
 from diagnose.knowledge.comparison import ComparisonRules, Limits, NoiseLimits
-from diagnose.knowledge.templates import enumerated, percent
+from diagnose.knowledge.templates import capitalised, enumerated, percent
 from diagnose.model.vocabulary import Level
 from diagnose.reason.compare.comparable import Judgement
 from diagnose.reason.compare.metrics import steps_of
@@ -134,7 +134,7 @@ def gate(
     judged += [_findings(effect, findings, fail_on)] if fail_on is not None else []
     states = [met for met, _ in judged]
     met = False if False in states else None if None in states else True
-    texts = [text for _, text in judged]
+    texts = [_beside_failure(text) if met is False and one is not False else text for one, text in judged]
     if effect.result == "refused":
         on_unclear = None  # what noise leaves open can be let pass; other work can't
     if met is None and on_unclear is not None:
@@ -147,6 +147,17 @@ _UNCLEAR: Mapping[OnUnclear, str] = {
     "warn": "It passes with a warning (--on-unclear warn).",
     "fail": "It fails therefore (--on-unclear fail).",
 }
+
+
+_VERDICTS = {"The gate is met: ": "", "The gate can't be judged: ": "The regression can't be judged: "}
+
+
+def _beside_failure(text: str) -> str:
+    """What is said of a part of the gate that does not fail, where another does."""
+    for verdict, instead in _VERDICTS.items():
+        if text.startswith(verdict):
+            return capitalised(instead + text.removeprefix(verdict))
+    return text
 
 
 def _regression(effect: Effect, limit: float, limits: NoiseLimits, step: str, *, one_pace: bool) -> tuple[bool | None, str]:
@@ -259,4 +270,7 @@ def _findings(effect: Effect, findings: Sequence[FindingChange], fail_on: Level)
     if not found:
         return True, f"No finding of severity {fail_on} or above is new or worse."
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return False, f"New or worse, of severity {fail_on} or above: {enumerated([f'{one.id} ({one.state})' for one in found[:3]])}{more}."
+    return (
+        False,
+        f"The gate is not met: new or worse, of severity {fail_on} or above: {enumerated([f'{one.id} ({one.state})' for one in found[:3]])}{more}.",
+    )

@@ -138,7 +138,9 @@ def outcome(effect: Effect, judged: Judgement, changes: Changes, rules: Comparis
         sentence=_joined(
             _sentence(effect, comparability.normalised, allowed, rules.words, typical=bool(by_mean.sentence)), by_mean.sentence
         ),
-        moved=_joined(
+        moved=_of_step(
+            effect.metric,
+            rules.words,
             in_long_steps(changes, by_mean.change, rules.limits.causes),
             _divided(comparability) if moved else "",
             causes(changes, rules.limits.causes) if moved else "",
@@ -147,6 +149,12 @@ def outcome(effect: Effect, judged: Judgement, changes: Changes, rules: Comparis
         ),
         reasons=reasons,
     )
+
+
+def _of_step(metric: str, words: Vocabulary, *parts: str) -> str:
+    """What moved in the step, which is said where the comparison is of another metric: it need not be what changed that one."""
+    text = _joined(*parts)
+    return text if metric == STEP_TIME or not text else f"In the whole {words.step}: {text}"
 
 
 def _joined(*parts: str) -> str:

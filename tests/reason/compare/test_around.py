@@ -670,3 +670,27 @@ def test_one_run_against_one_is_likely_worse_up_to_what_twice_the_assumed_noise_
     slower = [Named(str(place), document(({"attention": 1_050_000 + place},) * 4)) for place in range(3)]
     found = compare(several, slower, base_label="base", new_label="new")
     assert (story.headline(found), found.effect.doubt) == ("Regression", None)
+
+
+@for_each(
+    "slower, begins",
+    (
+        10_400_000,
+        "+4.0 % is within the 5.0 % that the gate allows. The gate is not met: new or worse, of severity medium or above: new (new).",
+    ),
+    (10_000_000, "No regression beyond the 5.0 % that the gate allows was found. The gate is not met: new or worse"),
+    (13_000_000, "The gate is not met: +30.0 % is more than the 5.0 % that the gate allows. The gate is not met: new or worse"),
+)
+def test_a_gate_that_fails_by_a_finding_alone_does_not_say_that_it_is_met(slower: int, begins: str) -> None:
+    base = document(({"attention": 10_000_000},) * 4)
+    new = structs.replace(document(({"attention": slower},) * 4), findings=(finding("new"),))
+    found = run(base, new, max_regression=0.05, fail_on="medium", run_noise=0.001)
+    assert found.gate is not None
+    assert found.gate.met is False
+    assert found.gate.sentence.startswith(begins), found.gate.sentence
+
+
+def test_what_moved_in_the_step_is_not_given_as_the_cause_of_another_metric() -> None:
+    found = run(document(BOTH), document(WORSE), metric="transport")
+    assert found.outcome.moved.startswith("In the whole step: Exposed communication grew")
+    assert run(document(BOTH), document(WORSE)).outcome.moved.startswith("Exposed communication grew")
