@@ -47,6 +47,7 @@ _SIDES = (Sign.ATTENTION, Sign.NORM, Sign.OPTIMIZER, Sign.OTHER, *EXPERT_SIDE)
 _AGAINST = "not expert"
 BETWEEN_PASSES = 0.8  # exchanges for each forward pass of an attention: a pipeline's stand between passes over several layers
 LEAST_TRANSFERS = 4  # of a stream, for its places to tell a pipeline: fewer are cut off by a capture's edges, or chance
+HARDLY = 0.1  # of a collective's time: a kernel that runs on for less into it does not run beside it
 LIKE_THE_OTHERS = 0.5  # of the mean reduction of its stream: what is shorter adds up losses, counts or statistics
 FEWEST_GATHERS, MOST_GATHERS = 0.8, 2.2  # gathers for each reduction of gradients, where both serve a sharded model: one or two
 EXCHANGES_PER_WAY_OUT = 1.8  # two, the way out and the way back, and what the capture's edges cut off
@@ -161,7 +162,7 @@ def _staged(voted: pl.DataFrame, line: Line) -> pl.DataFrame:
     """The unknown collectives of `voted` that are no exchanges, with the passes around them.
 
     `was`, `then`: what ran last before and first after (forward, backward, optimizer); `turn`: the last of backward and optimizer. `large`:
-    of a reduction, whether it is no shorter than half of its stream's mean.
+    of a reduction, whether it is no shorter than half of its stream's mean. `beside`: whether compute runs at the same time.
     """
     stages = pl.concat(
         line.placed(rows).select("place", "start", pl.lit(stage).alias("stage"))
@@ -175,7 +176,15 @@ def _staged(voted: pl.DataFrame, line: Line) -> pl.DataFrame:
     found = voted.filter("unknown", ~pl.col("exchange")).with_columns((lasting >= LIKE_THE_OTHERS * mean).alias("large"))
     found = _joined(found, stages.rename({"stage": "was"}), backward=True)
     found = _joined(found, stages.rename({"stage": "then"}), backward=False)
-    return _joined(found, stages.filter(pl.col("stage") != "forward").rename({"stage": "turn"}), backward=True)
+    found = _joined(found, stages.filter(pl.col("stage") != "forward").rename({"stage": "turn"}), backward=True)
+    computing = line.placed(line.those("telling", "goes_forward", "goes_back"))
+    reach = computing.select("place", pl.col("start").alias("until"), line.ops["end"].gather(computing["row"]).alias("reach"))
+    reach = reach.sort("until").with_columns(pl.col("reach").cum_max().over("place"))
+    found = found.sort("end").join_asof(
+        reach, left_on="end", right_on="until", by="place", strategy="backward", allow_exact_matches=False, check_sortedness=False
+    )
+    shared = pl.min_horizontal("reach", "end") - pl.col("start")
+    return found.with_columns((shared > HARDLY * lasting).fill_null(value=False).alias("beside"))
 
 
 _IN_FIRST_FORWARD = (pl.col("was") == "forward") & (pl.col("then") == "forward") & (pl.col("turn") == OPTIMIZER)
@@ -201,7 +210,7 @@ def _of_gradients(staged: pl.DataFrame, line: Line, absent: frozenset[CommKind])
     forward = line.placed(line.those("goes_forward")).select("place", "start")
     turns = line.placed(line.signed((Sign.OPTIMIZER,))).select("place", pl.col("start").alias("turned"), "start")
     first = _joined(forward, turns, backward=True).filter(pl.col("turned").is_not_null()).select("place").unique()
-    attended = pl.col("alone") & (is_sign("before", Sign.ATTENTION) | is_sign("after", Sign.ATTENTION))
+    attended = ~pl.col("beside") & (is_sign("before", Sign.ATTENTION) | is_sign("after", Sign.ATTENTION))
     reduces, gathers = pl.col("reduces"), pl.col("gathers")
     lanes = (
         staged.join(first, on="place", how="semi")

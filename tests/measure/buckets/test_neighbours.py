@@ -1,6 +1,7 @@
 """What undecided operations learn from the ones around them, and where they must not."""
 
 import random
+from dataclasses import replace
 from itertools import count
 
 import polars as pl
@@ -456,6 +457,21 @@ def test_what_is_gathered_in_both_passes_and_reduced_in_backward_alone_is_a_shar
     found = classify(trace, attribute(trace), taxonomy)
     kinds = pl.DataFrame({"stream": trace.ops["stream"], "kind": found.classes["kind"].gather(found.class_id)})
     assert {stream: set(kinds.filter(pl.col("stream") == stream)["kind"]) for stream in told} == {key: {kind} for key, kind in told.items()}
+
+
+@for_each("lasting, told", (90, "other"), (190, "data"))
+def test_compute_does_not_wait_for_what_it_runs_beside(taxonomy: Taxonomy, lasting: int, told: str):
+    """Layers of which attention alone has a name that tells: everything stands next to it."""
+    step = [*[FLASH, GEMM, GEMM, GATHER, GEMM] * 4, *[GEMM, GATHER, GEMM, FLASH_BACK, GEMM, SCATTERED] * 4, ADAM]
+    launches = [
+        Launch(name=name, start=100 * at, duration=lasting if name == GATHER else 90, stream={GATHER: 20, SCATTERED: 24}.get(name, 7))
+        for at, name in enumerate(step * 3)
+    ]
+    # reductions run beside compute, too
+    launches = [replace(one, duration=190) if one.name == SCATTERED else one for one in launches]
+    trace = trace_of(launches)
+    found = classify(trace, attribute(trace), taxonomy)
+    assert set(found.classes["kind"].gather(found.class_id).filter(trace.ops["stream"] == 20)) == {told}
 
 
 @for_each("absent, told", ((), "context"), (("context",), "other"))
