@@ -332,6 +332,7 @@ def _steps(one: DeviceMeasure) -> dict[str, FactValue]:
         "steps_n": per_step.height,
         "steps_anchored": one.steps.anchor != "capture",
         "unseen_work_ns": one.steps.unseen_ns,
+        "unseen_work_call": one.steps.unseen_call,
         "step_lead_ns": one.steps.lead.ns if one.steps.lead is not None else None,
         "step_lead_range": one.steps.lead.range if one.steps.lead is not None else None,
         "step_spread": (latest(lengths) - earliest(lengths)) / step if len(lengths) > 1 and step else None,

@@ -55,7 +55,8 @@ class StepWindows(Struct, frozen=True, kw_only=True):
     """Windows of one device. `frame`: index, start, end (relative ns, disjoint, in order); dropped steps are in `every` alone.
 
     `lead`: of the step whose range is the only one, what no window holds; of several the next ones' lies at the end of the one before.
-    `unseen_ns`: how long the device worked on what had been launched before the capture, and what is left out for that.
+    `unseen_ns`: how long the device worked on what had been launched before the capture, and what is left out for that; `unseen_call`: the
+    call in which the host waited for most of it, where there is one.
     """
 
     frame: pl.DataFrame
@@ -65,6 +66,7 @@ class StepWindows(Struct, frozen=True, kw_only=True):
     cross_check: tuple[CrossCheck, ...] = ()
     lead: HostLead | None = None
     unseen_ns: int = 0
+    unseen_call: str | None = None
 
 
 class Anchored(Struct, frozen=True, kw_only=True):
@@ -102,6 +104,7 @@ def find_steps(
     goes before all. `start_up` is left out: of steps, or where none could be cut, of the one window.
     """
     seen, unseen_ns = _seen(work)
+    unseen_call = _call_within(trace, rank, seen - unseen_ns, seen) if unseen_ns else None
     if unseen_ns:
         work = work.filter(pl.col("start") >= seen)
     own = [StepAnchor(id=STEP_RANGE, pattern=step_range, numbered="(" in step_range)] if step_range else []
@@ -120,7 +123,8 @@ def find_steps(
             {"index": [0], "start": [work["start"].min() if start_up.begin is None else start_up.begin], "end": [work["end"].max()]}
         )
         dropped = tuple(Dropped(index=index, why=CUT_OFF) for one in proposals[:1] for index in one.windows["index"])
-        return StepWindows(frame=_typed(whole), every=_typed(whole), anchor="capture", dropped=dropped, unseen_ns=unseen_ns)
+        whole = _typed(whole)
+        return StepWindows(frame=whole, every=whole, anchor="capture", dropped=dropped, unseen_ns=unseen_ns, unseen_call=unseen_call)
     best, *others = proposals
     kept, dropped = _drop_unsteady(trace, work, best.windows, rank, start_up)
     reference = Anchored(anchor=best.anchor, windows=kept)
@@ -132,7 +136,17 @@ def find_steps(
         cross_check=tuple(_compare(reference, other) for other in others),
         lead=best.lead,
         unseen_ns=unseen_ns,
+        unseen_call=unseen_call,
     )
+
+
+def _call_within(trace: Trace, rank: int, begin: int, end: int) -> str | None:
+    """The host call that lasts through most of a stretch (ns, relative); None where none does."""
+    shared = pl.min_horizontal("end", pl.lit(end)) - pl.max_horizontal("start", pl.lit(begin))
+    through = trace.calls.lazy().filter(pl.col("rank") == rank, shared >= NAMING * (end - begin))
+    found = through.sort(shared, "start", descending=[True, False]).head(1).collect()["name_id"]
+    texts = trace.names.filter(pl.col("id").is_in(found.implode()))["text"]
+    return texts[0] if len(texts) else None
 
 
 def _seen(work: pl.DataFrame) -> tuple[int, int]:

@@ -118,6 +118,7 @@ def test_the_values_of_a_small_step() -> None:
     ("allocator_ns", "host_sync_ns", "python_gap_ns", "launch_calls_per_step", "graph_launches_per_step", "sync_calls_per_step"),  # no call
     ("gpu_name", "gpu_compute_major", "device_memory_bytes"),  # no device row
     ("step_spread", "step_lead_ns", "step_lead_range"),  # one step, which no range marks
+    ("unseen_work_call",),  # nothing ran from before the capture
     ("peak_allocated_bytes", "peak_reserved_bytes"),  # no allocator events
     ("resolved_wait_rate",),  # no stream wait
     ("gc_ns", "gc_ranges_per_step"),  # no range that would show it

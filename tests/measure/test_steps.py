@@ -61,6 +61,9 @@ def test_a_window_begins_once_what_was_launched_before_the_capture_is_done(items
     """A profiler that sees only what is launched from its start on shows such work as a pause that nothing explains."""
     found = scene(items).steps()
     assert (found.frame["start"][0], found.unseen_ns) == expected
+    assert found.unseen_call is None
+    waiting = [*items, call("cudaMemcpy", 25, 5 * MS - 2), call("cudaEventQuery", 25, MS)]
+    assert scene(waiting).steps().unseen_call == ("cudaMemcpy" if found.unseen_ns else None)
 
 
 def test_what_waited_for_work_of_before_the_capture_is_not_what_the_host_did_before_its_first_launch() -> None:

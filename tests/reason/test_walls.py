@@ -517,11 +517,10 @@ def test_without_an_anchor_nothing_is_per_step() -> None:
 
 
 def test_what_is_left_out_for_work_of_before_the_capture_is_said() -> None:
-    found = judged(unseen_work_ns=450_000_000)
-    assert (
-        "450.0 ms before that are left out, in which the GPU most likely worked on what had been launched before the capture"
-        in found.sentence
-    )
+    left_out = "450.0 ms before that are left out, in which the GPU most likely worked on what had been launched before the capture"
+    assert f"{left_out}." in judged(unseen_work_ns=450_000_000).sentence
+    named = judged(unseen_work_ns=450_000_000, unseen_work_call="cudaMemcpy")
+    assert f"{left_out}, while the CPU waited in cudaMemcpy." in named.sentence
 
 
 def test_what_the_host_did_before_the_only_step_s_first_operation_is_said_beside_the_figures() -> None:
