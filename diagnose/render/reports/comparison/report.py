@@ -125,8 +125,8 @@ def _outcome(document: Comparison) -> r.Panel:
         Phrase(text=story.BASIS[effect.basis], wide=True),
     ]
     if not comparability.comparable:
-        anyway = ", compared anyway" if comparability.anyway else ""
-        phrases.append(Phrase(text=f"not the same work{anyway}", tone="warning", to="comparability", wide=True))
+        anyway = " as they are; compared anyway" if comparability.anyway else ""
+        phrases.append(Phrase(text=f"can't be compared{anyway}", tone="warning", to="comparability", wide=True))
     texts = [Text(text=outcome.moved)] if outcome.moved else []
     if document.gate is not None:
         texts.append(Text(text=document.gate.sentence, tone="good" if document.gate.met else "bad"))
