@@ -144,9 +144,13 @@ def _call_within(trace: Trace, rank: int, begin: int, end: int) -> str | None:
     """The host call that lasts through most of a stretch (ns, relative); None where none does."""
     shared = pl.min_horizontal("end", pl.lit(end)) - pl.max_horizontal("start", pl.lit(begin))
     through = trace.calls.lazy().filter(pl.col("rank") == rank, shared >= NAMING * (end - begin))
-    found = through.sort(shared, "start", descending=[True, False]).head(1).collect()["name_id"]
-    texts = trace.names.filter(pl.col("id").is_in(found.implode()))["text"]
-    return texts[0] if len(texts) else None
+    found = through.sort(shared, "start", descending=[True, False]).collect()["name_id"]
+    return _text(trace, found)
+
+
+def _text(trace: Trace, ids: pl.Series) -> str | None:
+    """The text of the first id (keys into `trace.names`); None where there is none."""
+    return next(iter(trace.names["text"].gather(ids.head(1))), None)
 
 
 def _seen(work: pl.DataFrame) -> tuple[int, int]:
@@ -341,9 +345,8 @@ def _host_lead(trace: Trace, work: pl.DataFrame, rank: int, inside: pl.DataFrame
     held = (
         trace.ranges.lazy().filter(*own, most).select("text_id", (~pl.col("kind").is_in(["python", "frame"])).alias("user"), "start", "end")
     )
-    chosen = held.sort("user", pl.col("end") - pl.col("start"), descending=True).head(1).collect()
-    texts = trace.names.filter(pl.col("id").is_in(chosen["text_id"].implode()))["text"]
-    return HostLead(ns=first - begin, range=texts[0] if len(texts) else None)
+    chosen = held.sort("user", pl.col("end") - pl.col("start"), descending=True).collect()
+    return HostLead(ns=first - begin, range=_text(trace, chosen["text_id"]))
 
 
 def _before_unrecorded(per_range: pl.DataFrame, ranges: pl.DataFrame, *, numbered: bool) -> pl.Series:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from diagnose.knowledge.taxonomy import HostRules
 from diagnose.measure.host import FIRST_USE, GC, LOADING, MESSAGES, RECOMPILING, HostActivity, call_roles
 from diagnose.measure.replay.graph import NODES, After, EdgeKind, NodeKind, by_row
-from diagnose.model.intervals import overlaps, sweep
+from diagnose.model.intervals import latest, overlaps, sweep
 from diagnose.model.trace import Trace
 
 QUEUE = 1_024  # launches that a device takes before the next one waits (design contract; CUDA's limit)
@@ -194,7 +194,7 @@ def _depth(launches: pl.DataFrame) -> int:
     """
     begun = launches["freed"].sort().search_sorted(launches["end"], side="right").cast(pl.Int64)
     ahead = pl.int_range(launches.height, eager=True) - begun  # launched before, and not yet begun when the call returned
-    most = max(ahead.to_list(), default=0)
+    most = latest(ahead) if launches.height else 0
     full = QUEUE - KEPT <= most < QUEUE and int((ahead == most).sum()) > BROKEN * launches.height
     return most + 1 if full else QUEUE
 
